@@ -1,0 +1,141 @@
+"""`classgan …`: parses and calls. Heavy imports happen inside the commands, so that --help answers at once."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gan_core.errors import GanError
+
+app = typer.Typer(
+    name="classgan",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Train one GAN on the machines of a whole class.",
+    epilog="Start here: [bold]classgan demo[/bold] trains on handwritten digits with three workers on this machine, in about three minutes.",
+)
+
+PlanOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one knob of the plan; may be repeated. `classgan plan` lists them.",
+    ),
+]
+PresetOption = Annotated[str, typer.Option("--preset", help="Plan to start from: demo, dcgan or better.")]
+
+
+def main() -> None:
+    """Entry point: our own errors are a sentence and exit code 1, not a traceback."""
+    try:
+        app()
+    except GanError as exc:
+        print(f"classgan: {exc}", file=sys.stderr)
+        sys.exit(1)
+
+
+@app.command()
+def demo(
+    workers: Annotated[int, typer.Option(min=1, max=16, help="Student workers to start.")] = 3,
+    preset: PresetOption = "demo",
+    changes: PlanOption = None,
+) -> None:
+    """Train on digits with student workers on this machine; ends with a picture and a quality figure."""
+    from deployments.demo import run_demo
+    from deployments.plans import plan_from
+
+    run_demo(workers, plan_from(preset, changes))
+
+
+@app.command()
+def up(workers: Annotated[int, typer.Option(min=0, max=16, help="Student workers to start.")] = 3) -> None:
+    """Start the class on this machine and keep it up until Ctrl-C; trainings are started in the Prefect UI."""
+    from deployments.demo import stay_up
+
+    stay_up(workers)
+
+
+@app.command()
+def worker(name: Annotated[str, typer.Argument(help="Your name: small letters, digits and underscores.")]) -> None:
+    """Join the class that runs on this machine (`classgan up`) with one more worker; Ctrl-C finishes its unit and stops."""
+    from deployments.demo import join_here
+
+    join_here(name)
+
+
+@app.command()
+def status(name: Annotated[str, typer.Argument(help="A training; all of them if left out.")] = "") -> None:
+    """Show how trainings stand, and who computes."""
+    from deployments.reports import print_status
+
+    print_status(name)
+
+
+@app.command()
+def generate(
+    source: Annotated[str, typer.Argument(help="A generator's file, or the name of a training.")],
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Images to draw.")] = 64,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .png for one grid, or a folder for single files.")] = Path(
+        "generated.png"
+    ),
+    seed: Annotated[int, typer.Option(help="The same seed draws the same images.")] = 0,
+) -> None:
+    """Draw images from a trained generator, as a grid or as single files."""
+    from deployments.reports import generate_images
+
+    generate_images(source, count, out, seed)
+
+
+@app.command("train-local")
+def train_local(
+    preset: PresetOption = "demo",
+    changes: PlanOption = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="The ordinary loop: one Adam for the whole training, no units.")
+    ] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the generator and its pictures.")] = Path(
+        "outputs/local"
+    ),
+) -> None:
+    """Train in this one process: the reference that a class must equal, and the way to train alone."""
+    from deployments.plans import plan_from
+    from deployments.reports import train_here
+
+    train_here(plan_from(preset, changes), plain, out)
+
+
+@app.command()
+def plan(preset: PresetOption = "demo", changes: PlanOption = None) -> None:
+    """Show every knob of a plan: value, limits, meaning."""
+    from deployments.plans import plan_from, print_plan
+
+    print_plan(plan_from(preset, changes))
+
+
+@app.command("export-grades")
+def export_grades(
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")] = Path("outputs/grades.csv"),
+) -> None:
+    """Write every student's credit as a table."""
+    from deployments.reports import export_ledger
+
+    export_ledger(out)
+
+
+@app.command()
+def migrate() -> None:
+    """Make or update the tables in the database that CLASSGAN_DATABASE_URL names."""
+    from deployments.reports import database_url
+    from gan_core.store.migrate import migrate as run
+
+    with database_url() as url:
+        run(url)
+    typer.echo("The database is up to date.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""`make demo` and `make up`: a whole class on this machine, watched live."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType
+
+from psycopg import Connection
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from deployments.local_stack import PREFECT, LocalStack
+from deployments.reports import open_with_bar, worker_table
+from gan_core.errors import StackError, TrainingError
+from gan_core.plan import Plan
+from gan_core.settings import settings
+from gan_core.store import ledger, trainings
+from gan_core.store.engine import connect
+from gan_core.store.migrate import add_student
+from gan_core.units import TrainingState
+
+console = Console()
+
+NAMES = (
+    "ada",
+    "grace",
+    "alan",
+    "edsger",
+    "barbara",
+    "donald",
+    "frances",
+    "john",
+    "radia",
+    "tim",
+    "hedy",
+    "linus",
+    "sophie",
+    "ken",
+    "katherine",
+    "dennis",
+)
+REFRESH = 0.5  # seconds between looks
+PLAIN_EVERY = 5.0  # seconds between lines where there is no terminal to draw on
+
+
+def run_demo(workers: int, plan: Plan) -> None:
+    """Start the class, train, show, stop. Ctrl-C stops everything at any moment."""
+    started = time.monotonic()
+    with _terminated_as_interrupt(), _class_of(workers) as stack:
+        open_with_bar(plan, stack.home / "cache")
+        with connect(stack.postgres.url()) as connection:
+            taken = {row.name for row in trainings.every(connection)}
+            name = next(n for n in (f"demo-{i}" for i in range(1, 10_000)) if n not in taken)
+            run = stack.start_training(name, plan.model_dump(mode="json"))
+            console.print(f"Training [bold]{name}[/bold]. The Prefect UI shows it too: [link]{stack.ui}[/link]")
+            _watch(stack, connection, name, plan, run)
+            _summarise(connection, name, plan, started)
+            _await_completion(stack, run)
+        console.print("Stopping everything …")
+    console.print("[green]Done.[/green]")
+
+
+def stay_up(workers: int) -> None:
+    """Start the class and wait for Ctrl-C."""
+    with _terminated_as_interrupt(), _class_of(workers) as stack:
+        console.print(
+            Panel(
+                Group(
+                    f"Prefect UI        {stack.ui}",
+                    f"start a training  {stack.ui}/deployments  → train → Run → Custom run",
+                    "join a worker     classgan worker YOUR_NAME   (in another terminal, in this folder)",
+                    "look              classgan status",
+                    f"logs              {stack.logs}",
+                    "stop              Ctrl-C",
+                ),
+                title="The class is up",
+                expand=False,
+            )
+        )
+        try:
+            while all(child.poll() is None for child in stack.children.values()):
+                time.sleep(REFRESH)
+        except KeyboardInterrupt:
+            console.print("Stopping: workers finish their unit …")
+            return
+        dead = ", ".join(name for name, child in stack.children.items() if child.poll() is not None)
+        raise StackError(f"These parts of the class ended by themselves: {dead}. Their logs in {stack.logs} say why.")
+
+
+def join_here(name: str) -> None:
+    """Run one more student worker against the class on this machine, in this terminal."""
+    stack = LocalStack(settings().home, settings().outputs).attach()
+    with connect(stack.postgres.url()) as connection:
+        add_student(connection, name)
+    worker = subprocess.Popen(
+        [*PREFECT, "worker", "start", "--pool", "students", "--name", name], env=stack.environment(name), cwd=stack.home
+    )
+    while True:
+        try:
+            worker.wait()
+            return
+        except KeyboardInterrupt:
+            continue  # the terminal sent it to the worker too, which drains
+
+
+@contextmanager
+def _class_of(workers: int) -> Iterator[LocalStack]:
+    with console.status("starting") as status:
+        stack = LocalStack(settings().home, settings().outputs, NAMES[:workers], lambda text: status.update(text))
+        try:
+            stack.start()
+        except BaseException:
+            status.update("stopping")
+            stack.stop()
+            raise
+    try:
+        yield stack
+    finally:
+        stack.stop()
+
+
+@contextmanager
+def _terminated_as_interrupt() -> Iterator[None]:
+    """A polite kill ends the class as orderly as Ctrl-C does."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run: str) -> None:
+    """Show the training until it has ended.
+
+    Raises:
+        TrainingError: it failed; says why and where to look.
+    """
+    said = 0.0
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        while True:
+            view = ledger.overview(connection, name)
+            workers = ledger.workers(connection)
+            if view is not None:
+                if console.is_terminal:
+                    live.update(_picture(view, workers, plan))
+                elif time.monotonic() - said > PLAIN_EVERY:
+                    said = time.monotonic()
+                    console.print(_line(view, workers, plan))
+                if view.state is TrainingState.SUCCEEDED:
+                    return
+                if view.state in (TrainingState.FAILED, TrainingState.CANCELLED):
+                    raise TrainingError(f"Training {name!r} ended as {view.state}: {view.message}. Logs: {stack.logs}")
+            state, message = stack.run_state(run)
+            if state in ("Failed", "Crashed", "Cancelled"):
+                raise TrainingError(f"The run of {name!r} ended as {state}: {message}. Logs: {stack.logs}")
+            time.sleep(REFRESH)
+
+
+def _await_completion(stack: LocalStack, run: str) -> None:
+    """The last samples are still being shown in Prefect when the training itself is done."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and stack.run_state(run)[0] in ("Running", "Pending", "Scheduled", "Submitting"):
+        time.sleep(REFRESH)
+
+
+def _left(view: ledger.Overview, plan: Plan) -> str:
+    done = plan.progress(view.iteration, view.position, view.data_images or 1)
+    if not done or not view.images_per_second:
+        return "estimating"
+    return str(timedelta(seconds=round(view.images / done * (1 - done) / view.images_per_second)))
+
+
+def _line(view: ledger.Overview, workers: Sequence[ledger.WorkerRow], plan: Plan) -> str:
+    losses = f" · loss G {view.last.g_loss:.2f} D {view.last.d_loss:.2f}" if view.last else ""
+    who = ", ".join(f"{w.name} {w.units}" for w in workers)
+    message = f" · {view.message}" if view.message else ""
+    return (
+        f"{view.state} · iteration {view.iteration}/{plan.iterations}{losses} · {view.images_per_second:,.0f} images/s"
+        f" · left {_left(view, plan)} · units: {who or 'none yet'}{message}"
+    )
+
+
+def _picture(view: ledger.Overview, workers: list[ledger.WorkerRow], plan: Plan) -> Group:
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row(
+        "iteration",
+        f"{view.iteration} of {plan.iterations}",
+        ProgressBar(total=plan.iterations or 1, completed=view.iteration, width=40),
+    )
+    if view.last:
+        facts.add_row("losses", f"G {view.last.g_loss:.3f}", f"D {view.last.d_loss:.3f}")
+        facts.add_row(
+            "D is right on", f"real {view.last.d_real_accuracy:.0%}", f"generated {view.last.d_fake_accuracy:.0%}"
+        )
+    facts.add_row("speed", f"{view.images_per_second:,.0f} images/s", f"about {_left(view, plan)} left")
+    return Group(
+        Panel(facts, title=f"{view.name}: {view.state}", expand=False),
+        worker_table(workers),
+        Text(view.message, style="yellow"),
+    )
+
+
+def _summarise(connection: Connection, name: str, plan: Plan, started: float) -> None:
+    """The quality figure, the table, the files."""
+    from gan_core import generators
+    from gan_core.quality import distance_of, train_yardstick
+
+    row = trainings.get(connection, name)
+    folder = settings().outputs.resolve() / name
+    table = Table(show_header=False, title=name)
+    with console.status("measuring quality"):
+        deadline = time.monotonic() + 30
+        path = folder / "generator.safetensors"
+        while not (path.exists() and generators.load(path).iteration == row.iteration) and time.monotonic() < deadline:
+            time.sleep(REFRESH)
+        generator = generators.load(path)
+        images = open_with_bar(plan, settings().cache)
+        if images.labels is not None:
+            distance = distance_of(plan, generator.average, train_yardstick(images))
+            table.add_row("Frechet distance", f"{distance:.1f}  (1.6 is perfect, about 10 well readable, 1,800 noise)")
+    table.add_row("iterations", f"{row.iteration} of {row.images / max(1, row.iteration):,.0f} images")
+    table.add_row("images seen", f"{row.images:,}")
+    table.add_row(
+        "who computed", ", ".join(f"{c.display_name} {c.units} units" for c in ledger.credits(connection) if c.units)
+    )
+    table.add_row("time in all", str(timedelta(seconds=round(time.monotonic() - started))))
+    console.print(table)
+    console.print(f"final samples  {folder / 'samples' / f'iteration_{row.iteration:06d}.png'}")
+    console.print(f"timeline       {folder / 'timeline.gif'}")
+    console.print(f"generator      {path}   (draw more: classgan generate {name})")

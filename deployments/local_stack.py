@@ -1,0 +1,357 @@
+"""A whole class on one machine: PostgreSQL, Prefect, a coordinator's worker and students' workers, as child processes.
+
+Ports are free ones on 127.0.0.1; everything that is written lies in one folder. `stop` leaves no process behind, and
+a start cleans up after a stack that was killed.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from deployments.postgres import Postgres
+from gan_core.errors import StackError
+from gan_core.settings import settings
+from gan_core.store.engine import connect
+from gan_core.store.migrate import add_student, migrate
+
+SERVER_SECONDS = 120  # a first start migrates Prefect's database: 12 s alone, several times that on a busy machine
+DRAIN_SECONDS = 9  # for shifts to submit their unit when the stack stops; then they are killed
+POOLS = {"students": "gan-student", "instructor": "process"}
+
+# Measured choices: batches keep the recorder of task runs from falling behind, short polls make the class quick.
+PREFECT_SETTINGS = {
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "0.5",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "200",
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": "1209600",
+    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",  # a shift that waits for a worker isn't late
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
+    "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
+    "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
+    "PREFECT_CLIENT_MAX_RETRIES": "20",
+    "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
+    "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "classgan",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_CLI_PROMPT": "false",
+}
+
+
+class LocalStack:
+    """The parts of a class on this machine. Use as a context manager, or call `start` and `stop`.
+
+    Args:
+        home: folder for databases, caches and logs.
+        outputs: folder for pictures, models and grade files.
+        workers: names of the student workers to start; each is a student with an own login.
+        say: told what is being started.
+    """
+
+    def __init__(
+        self, home: Path, outputs: Path, workers: Sequence[str] = (), say: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self.home, self.outputs, self.workers, self._say = home.resolve(), outputs.resolve(), tuple(workers), say
+        self.logs = self.home / "logs"
+        self.postgres = Postgres(self.home / "postgres")
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self.port = 0
+        self._lock: Any = None
+
+    @property
+    def ui(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> "LocalStack":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything; returns when workers are on their way and the deployments are there.
+
+        Raises:
+            StackError: a part doesn't start, or a stack already works in this folder; says what to do.
+        """
+        self._make_folders()
+        self._take_folder()
+        self._end_leftovers()
+        self.port = free_port(settings().prefect_port)
+        self._say("starting the Prefect server")
+        self.spawn("prefect-server", [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(self.port)])
+        self._say("starting PostgreSQL")
+        self.postgres.start()
+        self._remember()
+        migrate(self.postgres.url())
+        with connect(self.postgres.url()) as connection:
+            for name in self.workers:
+                add_student(connection, name)
+        self._await_server()
+        self._say("creating work pools and deployments, starting workers")
+        for pool, kind in POOLS.items():
+            self._api("POST", "/work_pools/", {"name": pool, "type": kind, "base_job_template": job_template(kind)})
+        deploying = self.spawn(
+            "deploy", [*PREFECT, "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file())]
+        )
+        self.spawn(
+            "instructor",
+            [*PREFECT, "worker", "start", "--pool", "instructor", "--type", "process", "--name", "instructor"],
+        )
+        for name in self.workers:
+            self.start_worker(name)
+        if deploying.wait(SERVER_SECONDS):
+            raise StackError(f"The deployments were not accepted; {self.logs / 'deploy.log'} says why.")
+        del self.children["deploy"]
+
+    def start_worker(self, name: str) -> subprocess.Popen[bytes]:
+        """Start a student's worker, exactly as a student would."""
+        return self.spawn(
+            f"worker-{name}", [*PREFECT, "worker", "start", "--pool", "students", "--name", name], student=name
+        )
+
+    def environment(self, student: str | None = None) -> dict[str, str]:
+        """What a process of this class finds in its environment. Nothing of the user's own Prefect set-up gets in."""
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+        threads = max(1, (os.cpu_count() or 1) // max(1, len(self.workers)))
+        return {
+            **clean,
+            **PREFECT_SETTINGS,
+            "PREFECT_HOME": str(self.home / "prefect"),
+            "PREFECT_API_URL": f"{self.ui}/api",
+            "CLASSGAN_HOME": str(self.home),
+            "CLASSGAN_OUTPUTS": str(self.outputs),
+            "CLASSGAN_DATABASE_URL": self.postgres.url(student) if student else self.postgres.url(),
+            "CLASSGAN_THREADS": os.environ.get("CLASSGAN_THREADS", str(threads)),
+            # A computing thread that waits must sleep: spinning would take the core from another student.
+            "OMP_WAIT_POLICY": "PASSIVE",
+        }
+
+    def attach(self) -> "LocalStack":
+        """Take the place of a stack that another process started in this folder, to add to it.
+
+        Raises:
+            StackError: none runs here.
+        """
+        try:
+            noted = json.loads((self.home / "stack.json").read_text())
+            pid, created = noted["processes"][0]
+            if abs(psutil.Process(pid).create_time() - created) > 1:
+                raise psutil.NoSuchProcess(pid)
+        except (OSError, ValueError, KeyError, IndexError, psutil.NoSuchProcess) as exc:
+            raise StackError(f"No class runs in {self.home}. Start one with `classgan up` (or `make up`).") from exc
+        self.port = noted["port"]
+        self.postgres.attach(noted["database"])
+        return self
+
+    def spawn(self, name: str, command: Sequence[str], student: str | None = None) -> subprocess.Popen[bytes]:
+        """Start a child of this stack; what it prints goes to its log."""
+        with (self.logs / f"{name}.log").open("ab") as log:
+            child = subprocess.Popen(
+                command,
+                env=self.environment(student),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.home,
+                start_new_session=True,  # Ctrl-C in the terminal is ours to hand on, in order
+            )
+        self.children[name] = child
+        self._remember()
+        return child
+
+    def start_training(self, name: str, plan: dict[str, Any]) -> str:
+        """Ask Prefect to run `train` with this plan; returns the run's id."""
+        deployment = self._api("GET", "/deployments/name/train/train")
+        return self._api(
+            "POST",
+            f"/deployments/{deployment['id']}/create_flow_run",
+            {
+                "parameters": {"name": name, "plan": plan},
+                "state": {"type": "SCHEDULED"},
+            },
+        )["id"]
+
+    def run_state(self, run_id: str) -> tuple[str, str]:
+        """Name and message of a flow run's state."""
+        state = self._api("GET", f"/flow_runs/{run_id}")["state"] or {}
+        return state.get("name", "unknown"), state.get("message") or ""
+
+    def stop(self) -> None:
+        """Stop everything, in order: shifts submit their unit, then the coordinator, the servers and PostgreSQL end."""
+        for child in self.children.values():  # what never asked to be stopped is still starting: nothing to finish
+            child.poll()
+        workers = [
+            child for name, child in self.children.items() if name.startswith(("worker-", "instructor", "deploy"))
+        ]
+        stop_trees(workers, DRAIN_SECONDS)
+        stop_trees([child for child in self.children.values() if child not in workers], 3)
+        self.children.clear()
+        self.postgres.stop()
+        if self._lock is not None:
+            (self.home / "stack.json").unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+    # Starting, part by part
+
+    def _make_folders(self) -> None:
+        try:
+            for folder in (self.home, self.logs, self.outputs):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise StackError(
+                f"The folder {exc.filename} can't be made ({exc.strerror}). Set CLASSGAN_HOME and CLASSGAN_OUTPUTS to folders that can."
+            ) from exc
+
+    def _take_folder(self) -> None:
+        lock = (self.home / "stack.lock").open("a+")
+        try:
+            if os.name == "posix":
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            lock.close()
+            raise StackError(
+                f"A stack already works in {self.home}. Stop it there with Ctrl-C, or set CLASSGAN_HOME to another folder."
+            ) from exc
+        self._lock = lock
+
+    def _end_leftovers(self) -> None:
+        """End what a stack that was killed left running: by process id, and only if it is that very process."""
+        with suppress(OSError, ValueError):
+            for pid, created in json.loads((self.home / "stack.json").read_text())["processes"]:
+                with suppress(psutil.NoSuchProcess):
+                    process = psutil.Process(pid)
+                    if abs(process.create_time() - created) < 1:
+                        self._say(f"ending a leftover process, {pid}")
+                        _end([process, *process.children(recursive=True)], 5)
+
+    def _remember(self) -> None:
+        processes = [*self.children.values(), *([self.postgres.process] if self.postgres.process else [])]
+        noted = []
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                noted.append((process.pid, psutil.Process(process.pid).create_time()))
+        working = self.home / ".stack.json.part"
+        working.write_text(json.dumps({"processes": noted, "database": self.postgres.url(), "port": self.port}))
+        working.replace(self.home / "stack.json")
+
+    def _await_server(self) -> None:
+        deadline = time.monotonic() + SERVER_SECONDS
+        while True:
+            with suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+                self._api("GET", "/health")
+                return
+            if self.children["prefect-server"].poll() is not None or time.monotonic() > deadline:
+                raise StackError(f"The Prefect server did not start; {self.logs / 'prefect-server.log'} says why.")
+            time.sleep(0.1)
+
+    def _api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.ui}/api{path}",
+            method=method,
+            data=json.dumps(body).encode() if body is not None else None,
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with closing(_opener.open(request, timeout=30)) as response:
+                return json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as exc:
+            if exc.code == 409:  # it is there already
+                return None
+            raise StackError(
+                f"Prefect refused {method} {path} ({exc.code}): {exc.read().decode(errors='replace')[:500]}"
+            ) from exc
+
+
+PREFECT = [sys.executable, "-P", "-m", "prefect"]  # -P: a module of the user's in the current folder is never imported
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # 127.0.0.1 is never behind a proxy
+
+
+def job_template(kind: str) -> dict[str, Any]:
+    """A pool's template: only the variables that mean something to us."""
+    if kind != "process":
+        return {
+            "job_configuration": {"env": {}},
+            "variables": {"type": "object", "properties": {}},
+        }  # both are ignored there
+    return {
+        "job_configuration": {"command": "{{ command }}"},
+        "variables": {
+            "type": "object",
+            "properties": {
+                "command": {
+                    "type": "string",
+                    "default": f'"{sys.executable}" -P -m prefect.engine',
+                    "description": "Starts the flow.",
+                },
+            },
+        },
+    }
+
+
+def prefect_file() -> Path:
+    """prefect.yaml: beside the packages in a checkout, inside ours in an installation."""
+    here = Path(__file__).resolve().parent
+    return next(p for p in (here.parent / "prefect.yaml", here / "prefect.yaml") if p.exists())
+
+
+def free_port(wished: int) -> int:
+    """The wished port if it is free, else any free one."""
+    for port in (wished, 0):
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return probe.getsockname()[1]
+    raise StackError("No free port on 127.0.0.1.")
+
+
+def stop_trees(roots: Sequence[subprocess.Popen[bytes]], patience: float) -> None:
+    """Interrupt these processes all at once, give them time to end in order, then kill what is left of their trees."""
+    tree: list[psutil.Process] = []
+    for root in roots:
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(root.pid)
+            tree += [process, *process.children(recursive=True)]
+    for root in roots:
+        if root.poll() is None:
+            root.send_signal(signal.SIGINT)
+    _end(tree, patience, interrupt=False)
+    for root in roots:
+        root.wait()
+
+
+def _end(processes: Sequence[psutil.Process], patience: float, interrupt: bool = True) -> None:
+    if interrupt:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+    _, alive = psutil.wait_procs(processes, patience)
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, 5)

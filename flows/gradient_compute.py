@@ -1,0 +1,58 @@
+"""A shift: the run that a student's machine picks up. Leases unit after unit until the work, the shift or the student ends."""
+
+import os
+import platform
+from collections.abc import Callable
+from typing import Annotated
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact
+from pydantic import Field
+
+from gan_core.settings import settings
+from tasks.show_log import show_log
+
+
+def _run_name() -> str:
+    return f"shift of {settings().worker_name or 'a worker'}"
+
+
+@flow(
+    name="gradient-compute",
+    flow_run_name=_run_name,
+    persist_result=False,
+    description="One shift on a student's machine: lease units, compute, submit, again.",
+)
+def gradient_compute(
+    max_minutes: Annotated[float, Field(gt=0, le=24 * 60, description="End the shift after about this long.")] = 60,
+    idle_seconds: Annotated[
+        float, Field(gt=0, le=24 * 3600, description="End it when there was nothing to do for this long.")
+    ] = 60,
+) -> int:
+    """Work a shift; returns the images that were accepted."""
+    import torch
+
+    from gan_core.shift import Shift, best_device
+
+    show_log()
+    mine = settings()
+    if mine.threads:
+        torch.set_num_threads(mine.threads)
+    shift = Shift(
+        mine.database_url,
+        mine.worker_name or platform.node(),
+        mine.device or best_device(),
+        mine.cache,
+        _asked_to_stop(),
+    )
+    tally = shift.run(max_seconds=60 * max_minutes, idle_seconds=idle_seconds)
+    create_markdown_artifact(
+        key="shift", description="What this shift did", markdown=f"**{shift.name}**: {tally.sentence()}."
+    )
+    return tally.images
+
+
+def _asked_to_stop() -> Callable[[], bool]:
+    """Whether this machine's worker wants the shift to end: it wrote the stop file, or it is gone."""
+    stop_file, parent = settings().stop_file, os.getppid()
+    return lambda: (stop_file is not None and stop_file.exists()) or os.getppid() != parent

@@ -1,0 +1,27 @@
+"""Keep the database tidy: free what run-out leases hold."""
+
+import logging
+
+from prefect import flow
+
+from gan_core.settings import settings
+
+log = logging.getLogger("classgan.housekeeping")
+
+
+@flow(
+    name="housekeeping",
+    flow_run_name="housekeeping",
+    persist_result=False,
+    description="Frees the units of silent machines, and drops tensors that nothing needs any more.",
+)
+def housekeeping() -> int:
+    """Returns how many leases ran out. Run it as often as you like."""
+    from gan_core.store import queue
+    from gan_core.store.engine import connect
+
+    with connect(settings().database_url) as connection:
+        freed = queue.expire_leases(connection)
+        dropped = queue.drop_spent_gradients(connection)
+    log.info("%d leases had run out, %d spent gradients dropped", freed, dropped)
+    return freed

@@ -1,0 +1,59 @@
+"""Train one GAN on the machines of a whole class."""
+
+from typing import Annotated
+
+from prefect import flow
+from prefect.futures import PrefectFuture
+from prefect.task_runners import ThreadPoolTaskRunner
+from pydantic import Field
+
+from gan_core.plan import PRESETS, Plan
+from tasks.aggregate import aggregate
+from tasks.await_gradients import await_gradients
+from tasks.create_units import create_units
+from tasks.lead import lead
+from tasks.push import push
+from tasks.sample import sample
+from tasks.show_log import show_log
+from tasks.supply_shifts import supplied_shifts
+
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?$",
+        description="Name of the training: small letters, digits and dashes. An existing one is continued.",
+    ),
+]
+
+
+@flow(
+    name="train",
+    flow_run_name="train {name}",
+    persist_result=False,
+    task_runner=ThreadPoolTaskRunner(max_workers=1),  # samples and pushes, beside the iterations and in their order
+    description="Trains one GAN with all students' machines. Start it again with the same name and it continues where it stood.",
+)
+def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
+    """Iterate until the plan is fulfilled; returns the number of iterations made in all.
+
+    Args:
+        name: of the training; one that exists is continued.
+        plan: every knob of it.
+    """
+    show_log()
+    shown: list[PrefectFuture] = []
+    with lead(name, plan) as training, supplied_shifts():
+        while not training.is_done:
+            number = training.state.iteration
+            create_units(training, number)
+            gathered = await_gradients(training, number)
+            aggregate(training, number, gathered)
+            shown = [future for future in shown if not future.state.is_final()]
+            if training.state.iteration % plan.sample_interval == 0 or training.is_done:
+                shown.append(sample.submit(training.snapshot()))
+            if training.state.iteration % plan.push_interval == 0 or training.is_done:
+                shown.append(push.submit(training.snapshot()))
+        training.finish()
+        for future in shown:
+            future.wait()
+        return training.state.iteration

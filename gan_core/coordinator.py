@@ -1,0 +1,391 @@
+"""One process's hold on one training: lock, state, and the verbs of an iteration. Numerics and store meet here.
+
+Whatever happens to this process, a new one continues from what is durable: the last checkpoint, and the accepted
+contributions since then, which lead to the very same weights.
+"""
+
+import logging
+import statistics
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+from psycopg import Connection
+
+from gan_core.errors import PayloadError, TrainingError
+from gan_core.images import open_images
+from gan_core.models import Vectors, layout_of
+from gan_core.plan import Plan, checked_plan
+from gan_core.policies.codecs import decode, encode, payload_size
+from gan_core.policies.sampling import cut_units
+from gan_core.store import queue, trainings
+from gan_core.store.engine import Link, wait_for_notice
+from gan_core.units import TrainingState
+from gan_core.update import Aggregate, State, advance, initial_state, is_finite, tensors_of
+
+log = logging.getLogger("classgan.coordinator")
+
+LOOKAHEAD = 4  # decoded contributions kept until their turn in the sum; later ones are read again
+TICK = 1.0  # seconds between looks when nobody notifies: a net under LISTEN/NOTIFY
+DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What an iteration closed with."""
+
+    contributions: tuple[int, ...]
+    images: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Exception):
+    """A person ended or paused the training while it was waiting."""
+
+    state: TrainingState
+
+
+class Snapshot:
+    """The averaged generator after an iteration, safe from what comes next. Not a dataclass: Prefect looks into those."""
+
+    def __init__(self, training_id: int, name: str, plan: Plan, iteration: int, images: int, average: Vectors) -> None:
+        self.training_id, self.name, self.plan, self.iteration, self.images, self.average = (
+            training_id,
+            name,
+            plan,
+            iteration,
+            images,
+            average,
+        )
+
+
+class Coordinator:
+    """The one process that moves a training on. Use as a context manager; a second one waits until the first is gone."""
+
+    def __init__(self, url: str, name: str, plan: Plan, cache: Path) -> None:
+        self.name, self.plan, self._cache = name, plan, cache
+        self.link = Link(url, on_connect=self._take_hold)
+        self.layout = layout_of(plan)
+        self.training_id = 0
+        self.state: State
+        self._aggregate: Aggregate | None = None
+        self._position = 0
+        self._writer: threading.Thread | None = None
+
+    def __enter__(self) -> "Coordinator":
+        try:
+            self._enter()
+        except BaseException:
+            self.link.close()
+            raise
+        return self
+
+    def _enter(self) -> None:
+        wanted = self.plan.model_dump(mode="json")
+        row = self.link.call(lambda c: trainings.create(c, self.name, wanted))
+        self.training_id = row.id
+        self.link.close()  # from here on, every new connection must hold the lock before it does anything
+        self._adopt(row.plan)
+        self.link.call(
+            lambda c: trainings.set_state(c, self.training_id, TrainingState.LAUNCHING, "preparing the images")
+        )
+        self.images = open_images(
+            self.plan.data, image_size=self.plan.image_size, channels=self.plan.channels, cache=self._cache
+        )
+        if row.data_fingerprint not in ("", self.images.fingerprint):
+            raise TrainingError(
+                f"Training {self.name!r} began with other images (fingerprint {row.data_fingerprint}, here {self.images.fingerprint}). "
+                "Restore them, or start a training with another name.",
+            )
+        self.state = self._resume()
+        first = encode(self.state.weights, self.layout, self.plan.weights_codec) if not self.state.iteration else b""
+        self.link.call(
+            lambda c: trainings.start(
+                c,
+                self.training_id,
+                self.images.fingerprint,
+                len(self.images),
+                payload_size(self.layout, self.plan.codec),
+                first,
+            )
+        )
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._join_writer()
+        self.link.close()
+
+    def _take_hold(self, connection: Connection) -> None:
+        """Lock the training on this connection: if the connection dies, so does the right to publish."""
+        if not self.training_id:
+            return
+        waiting = False
+        while not trainings.try_lock(connection, self.training_id):
+            if not waiting:
+                log.warning(
+                    "Another coordinator leads training %r. Standing by; this one takes over when that one ends.",
+                    self.name,
+                )
+                waiting = True
+            time.sleep(0.5)
+        if waiting:
+            log.warning("Taking over training %r.", self.name)
+        connection.execute("LISTEN classgan_submitted")
+
+    def _adopt(self, stored: dict[str, object]) -> None:
+        """Continue with the stored plan; take over what may change, refuse what may not."""
+        before = checked_plan(stored)
+        if conflicts := before.conflicts_with(self.plan):
+            changes = ", ".join(f"{f} was {getattr(before, f)!r}, now {getattr(self.plan, f)!r}" for f in conflicts)
+            raise TrainingError(
+                f"Training {self.name!r} exists with another plan: {changes}. Give the new one another name, or start this one with its old plan.",
+            )
+        if before != self.plan:
+            self.link.call(lambda c: trainings.set_plan(c, self.training_id, self.plan.model_dump(mode="json")))
+
+    # Resuming
+
+    def _resume(self) -> State:
+        """The state an unbroken run would be in: the last checkpoint, then the accepted contributions since."""
+        row = self.link.call(lambda c: trainings.get(c, self.name))
+        found = self.link.call(lambda c: trainings.latest_checkpoint(c, self.training_id))
+        state = initial_state(self.plan)
+        if found:
+            _fill(state, *found)
+        if state.iteration < row.iteration:
+            log.info("Repeating iterations %d to %d from their contributions.", state.iteration, row.iteration - 1)
+        positions = self.link.call(lambda c: queue.positions(c, self.training_id, state.iteration, row.iteration))
+        for number in range(state.iteration, row.iteration):
+            aggregate = Aggregate(self.plan)
+            for arrival in self.link.call(lambda c, n=number: queue.arrivals(c, self.training_id, n)):
+                aggregate.add(self._decoded(arrival.id), arrival.images)
+            advance(self.plan, state, aggregate.result(), aggregate.images, positions[number])
+        if row.iteration:
+            log.info("Training %r continues at iteration %d.", self.name, row.iteration)
+        return state
+
+    # The verbs of an iteration
+
+    @property
+    def is_done(self) -> bool:
+        return self.plan.is_done(self.state.iteration, self.state.position, len(self.images))
+
+    def create_units(self) -> int:
+        """Open the next iteration: cut its units from the epoch's order and hand them out. Returns how many."""
+        units, self._position = cut_units(self.plan, self.state.position, len(self.images), self.images.labels)
+        self.link.call(
+            lambda c: queue.create_units(
+                c, self.training_id, self.state.iteration, self.plan.quorum, self._position, units
+            )
+        )
+        return len(units)
+
+    def gather(self) -> Gathered:
+        """Wait for the quorum, or for the deadline and the minimum quorum; decode and add up contributions as they come.
+
+        Raises:
+            Finished: a person paused or cancelled the training meanwhile.
+        """
+        started, round_ = time.monotonic(), _Round(self)
+        deadline = self._deadline()
+        while True:
+            closed = self.link.call(round_.look)
+            late = time.monotonic() - started >= deadline and round_.images >= self.plan.min_quorum * self.plan.quorum
+            if closed or late:
+                if not closed:
+                    log.warning(
+                        "Closing iteration %d with %d of %d images: its deadline of %.0f s has passed.",
+                        self.state.iteration,
+                        round_.images,
+                        self.plan.quorum,
+                        deadline,
+                    )
+                self._aggregate = round_.finish()
+                return Gathered(tuple(round_.included), round_.images, len(round_.workers))
+            self.link.call(lambda c: self._wait(c, time.monotonic() - started))
+
+    def _deadline(self) -> float:
+        """Seconds after which the minimum quorum suffices: this training's own median arrival plus DEVIATIONS deviations."""
+        seconds = self.link.call(lambda c: queue.arrival_seconds(c, self.training_id))
+        if len(seconds) < 5:
+            return self.plan.deadline_ceiling
+        middle = statistics.median(seconds)
+        spread = 1.4826 * statistics.median(abs(s - middle) for s in seconds)  # equals σ for normal arrivals
+        return min(self.plan.deadline_ceiling, max(self.plan.deadline_floor, middle + DEVIATIONS * spread))
+
+    def _wait(self, connection: Connection, waited: float) -> None:
+        if wait_for_notice(connection, TICK):
+            return
+        queue.expire_leases(connection)
+        row = trainings.get(connection, self.name)
+        if row.state is not TrainingState.RUNNING:
+            raise Finished(row.state)
+        now = queue.progress(connection, self.training_id, self.state.iteration)
+        message = (
+            ""
+            if waited < 3 or now.leased
+            else (
+                f"waiting for workers: {now.workers_online} online, {now.open} units open. Start one: prefect worker start --pool students"
+            )
+        )
+        if message != row.message:
+            trainings.set_message(connection, self.training_id, message)
+            if message:
+                log.info("Training %r is %s", self.name, message)
+
+    def publish(self, gathered: Gathered) -> None:
+        """Combine what was gathered, take the step, and announce the next weights in one transaction.
+
+        Raises:
+            TrainingError: the step led to numbers that are not finite; nothing was published.
+        """
+        assert self._aggregate is not None, "gather comes first"
+        iteration = self.state.iteration
+        advance(self.plan, self.state, self._aggregate.result(), gathered.images, self._position)
+        self._aggregate = None
+        if not is_finite(self.state):
+            raise TrainingError(
+                f"Iteration {iteration} of {self.name!r} led to weights that are not finite. They were not published: lower the learning "
+                "rates and start the training again; it continues from the last good iteration.",
+            )
+        payload = encode(self.state.weights, self.layout, self.plan.weights_codec)
+        self.link.call(
+            lambda c: trainings.publish(
+                c,
+                self.training_id,
+                iteration,
+                list(gathered.contributions),
+                self.state.images,
+                self._position,
+                payload,
+            )
+        )
+        if self.state.iteration % self.plan.checkpoint_interval == 0:
+            self._checkpoint_behind()
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the averaged generator as it is now."""
+        return Snapshot(
+            self.training_id, self.name, self.plan, self.state.iteration, self.state.images, self.state.average.clone()
+        )
+
+    def finish(self) -> None:
+        """Store the final state and mark the training as done."""
+        self._join_writer()
+        _save(self.link, self.training_id, *_packed(self.state))
+        self.link.call(lambda c: trainings.set_state(c, self.training_id, TrainingState.SUCCEEDED))
+
+    def fail(self, reason: str) -> None:
+        """Mark the training as failed, with the sentence that says why."""
+        self.link.call(lambda c: trainings.set_state(c, self.training_id, TrainingState.FAILED, reason))
+
+    # Checkpoints are written behind: a crash before one is complete only means repeating a few iterations more.
+
+    def _checkpoint_behind(self) -> None:
+        if self._writer is not None and self._writer.is_alive():
+            return  # the last one is still on its way; the next interval will do
+        packed = _packed(self.state)
+
+        def write() -> None:
+            with_own_connection = Link(self.link.url)
+            try:
+                _save(with_own_connection, self.training_id, *packed)
+            finally:
+                with_own_connection.close()
+
+        self._writer = threading.Thread(target=write, name="checkpoint", daemon=True)
+        self._writer.start()
+
+    def _join_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+
+    def _decoded(self, contribution_id: int) -> Vectors:
+        payload = self.link.call(lambda c: queue.payload(c, contribution_id))
+        if payload is None:
+            raise TrainingError(
+                f"Contribution {contribution_id} of {self.name!r} is gone from the database, so its iteration can't be repeated."
+            )
+        return decode(payload, self.layout, self.plan.codec)
+
+
+class _Round:
+    """The contributions of one iteration on their way into the sum, which is built in unit order."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._aggregate = Aggregate(coordinator.plan)
+        self._known: dict[int, queue.Arrival] = {}  # by first ordinal: those not yet in the sum
+        self._decoded: dict[int, Vectors] = {}  # some of them, decoded ahead of their turn
+        self.included: list[int] = []
+        self.images = 0
+        self.workers: set[str] = set()
+
+    def look(self, connection: Connection) -> bool:
+        """Take in what has arrived; True when the quorum is there."""
+        c = self._coordinator
+        # The frontier first: whatever lies before it had arrived by then, so the list read next holds all of it.
+        frontier = queue.progress(connection, c.training_id, c.state.iteration).frontier
+        seen = {*self.included, *(a.id for a in self._known.values())}
+        for arrival in queue.arrivals(connection, c.training_id, c.state.iteration):
+            if arrival.id in seen:
+                continue
+            try:
+                vectors = self._read(connection, arrival)
+            except PayloadError as exc:
+                log.warning("Refused a contribution of %s: %s", arrival.worker, exc)
+                queue.refuse(connection, arrival.id, str(exc))
+                return False  # its units are open again: look anew before anything behind them is added
+            self._known[arrival.first_ordinal] = arrival
+            if len(self._decoded) < LOOKAHEAD:
+                self._decoded[arrival.first_ordinal] = vectors
+            self.images += arrival.images
+            self.workers.add(arrival.worker)
+        ready = sorted(o for o in self._known if frontier is None or o < frontier)
+        self._add(connection, ready)
+        return self.images >= c.plan.quorum
+
+    def finish(self) -> Aggregate:
+        """Add what lies behind units that never came, and close the sum."""
+        self._coordinator.link.call(lambda c: self._add(c, sorted(self._known)))
+        return self._aggregate
+
+    def _add(self, connection: Connection, ordinals: Iterable[int]) -> None:
+        for ordinal in ordinals:
+            arrival = self._known[ordinal]
+            vectors = self._decoded.pop(ordinal, None) or self._read(connection, arrival)
+            self._aggregate.add(vectors, arrival.images)
+            self.included.append(arrival.id)
+            del self._known[ordinal]
+
+    def _read(self, connection: Connection, arrival: queue.Arrival) -> Vectors:
+        payload = queue.payload(connection, arrival.id)
+        if payload is None:
+            raise PayloadError("its tensors are not in the database")
+        return decode(payload, self._coordinator.layout, self._coordinator.plan.codec)
+
+
+def _packed(state: State) -> tuple[int, dict[str, int], bytes]:
+    """Iteration, counters and tensors of a state, for a checkpoint."""
+    counters = {"images": state.images, "position": state.position, "steps": state.steps}
+    return state.iteration, counters, safetensors.torch.save(tensors_of(state))
+
+
+def _save(link: Link, training_id: int, iteration: int, counters: dict[str, int], payload: bytes) -> None:
+    link.call(lambda c: trainings.save_checkpoint(c, training_id, iteration, counters, payload))
+
+
+def _fill(state: State, iteration: int, counters: dict[str, int], payload: bytes) -> None:
+    """Put a checkpoint into a state of the same plan."""
+    stored = safetensors.torch.load(payload)
+    for name, tensor in tensors_of(state).items():
+        tensor.copy_(stored[name])
+    state.iteration, state.images, state.position, state.steps = (
+        iteration,
+        counters["images"],
+        counters["position"],
+        counters["steps"],
+    )

@@ -1,0 +1,58 @@
+"""Everything that can go wrong, worded once.
+
+GanError
+├── PlanError            a plan that can't be trained: all faults at once
+├── SettingsError        an environment variable that makes no sense
+├── DataError            images missing, unreadable or other than the training's
+├── PayloadError         bytes that are not the tensors this training expects
+├── QualityError         a quality figure that can't be computed for this data
+├── StoreError           raised from the driver's errors, `from exc`
+│   ├── StoreUnreachable nobody answers; waiting and asking again may help
+│   └── SchemaOutdated   the tables are older than the program
+├── TrainingError        a training that can't be started, continued or found
+└── StackError           a part of the local stack that does not start
+"""
+
+
+class GanError(Exception):
+    """Base of all. Its text is a sentence for the person at the keyboard: value, limit, next step."""
+
+
+class PlanError(GanError):
+    """The plan can't be trained as it stands."""
+
+
+class SettingsError(GanError):
+    """A setting has an impossible value."""
+
+
+class DataError(GanError):
+    """The images are missing, unreadable, or not the ones this training uses."""
+
+
+class PayloadError(GanError):
+    """The bytes are not what this training's model and codec allow."""
+
+
+class QualityError(GanError):
+    """This quality figure needs something that the data doesn't have."""
+
+
+class StoreError(GanError):
+    """The database refused."""
+
+
+class StoreUnreachable(StoreError):
+    """The database does not answer."""
+
+
+class SchemaOutdated(StoreError):
+    """The database's tables were made by another version."""
+
+
+class TrainingError(GanError):
+    """This training can't be started, continued or found."""
+
+
+class StackError(GanError):
+    """A part of the local stack did not start."""

@@ -1,0 +1,257 @@
+"""Image files → resized pixels in one memory-mapped file, built once and shared by every process of this machine.
+
+NAME.part/   the build: pixels, and one record an image, both only ever appended to; a killed build goes on here
+NAME/        finished: appears in one piece, never changes afterwards
+NAME.lock    held by whoever builds; the system lets go of it when its holder dies
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import math
+import os
+import posixpath
+import shutil
+import sys
+import time
+import zlib
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import compress
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from gan_core.errors import DataError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]  # (images ready, images in all)
+Shape = tuple[int, int, int]  # height, width, channels
+
+TRANSFORM_VERSION = 1  # raise it when the same file would give other pixels
+BLOCK = 512  # images between two writes: seconds of work lost by a kill, 25 MB at 128x128 colour
+THREADS = min(16, os.cpu_count() or 1)  # more only wait for each other: Pillow holds the interpreter between decodes
+WAIT_SECONDS = 0.2  # how often a second process looks whether the first is done
+
+GOOD, BROKEN = 1, 2  # never 0: a power cut can leave zeros
+RECORD = np.dtype([("state", "u1"), ("size", "<u8"), ("crc", "<u4")])
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Image files in a fixed order, wherever they lie."""
+
+    origin: str  # where, for a person
+    names: Sequence[str]  # relative, with /, sorted
+    read: Callable[[int], bytes]  # content of the i-th; called from many threads
+    picture: Callable[[bytes], Image.Image]  # content → picture; raises what it likes
+    require: Callable[[], None]  # raises DataError when not one file but all of them are out of reach
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cached:
+    """A finished cache."""
+
+    pixels: np.ndarray  # (N, H, W, C) uint8, memory-mapped
+    labels: np.ndarray | None  # (N,) int64
+    fingerprint: str
+    skipped: tuple[str, ...]
+
+
+def prepared(
+    folder: Path,
+    shape: Shape,
+    files: Callable[[], AbstractContextManager[Files]],
+    progress: Progress | None,
+) -> Cached:
+    """The finished cache `folder`, built first unless it is there.
+
+    Raises:
+        DataError: most files are broken, or the cache can't be written or read.
+    """
+    if not folder.is_dir():
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with _alone(folder):
+                if not folder.is_dir():
+                    with files() as opened:
+                        _build(folder, shape, opened, progress or (lambda done, total: None))
+        except OSError as exc:  # reading is guarded file by file, so this is about writing
+            raise DataError(
+                f"The resized images can't be written to {folder.parent} ({exc}). "
+                "Make this folder writable, or set CLASSGAN_HOME to another one.",
+            ) from exc
+    return _load(folder, shape)
+
+
+def _load(folder: Path, shape: Shape) -> Cached:
+    try:
+        facts = json.loads((folder / "images.json").read_bytes())
+        pixels = np.memmap(folder / "pixels", np.uint8, "r", shape=(facts["images"], *shape))
+        labels = np.fromfile(folder / "labels", "<i8") if facts["labelled"] else None
+    except (OSError, ValueError, KeyError) as exc:
+        raise DataError(f"The resized images in {folder} are damaged ({exc}). Delete that folder and retry.") from exc
+    return Cached(pixels, labels, facts["fingerprint"], tuple(facts["skipped"]))
+
+
+def _build(folder: Path, shape: Shape, files: Files, progress: Progress) -> None:
+    work, total, size = folder.with_name(folder.name + ".part"), len(files.names), math.prod(shape)
+    work.mkdir(exist_ok=True)
+    records = _resumed(work, size)
+    needed = (total - len(records)) * size
+    free = shutil.disk_usage(work).free
+    if needed > free:
+        raise _full(work, needed, free)
+    try:
+        records = _append_rest(work, shape, files, records, progress)
+        good = records["state"] == GOOD
+        if 2 * good.sum() < total:
+            # Made afresh next time: whatever makes most files unreadable may be mended without touching the files.
+            shutil.rmtree(work)
+            raise DataError(
+                f"{total - good.sum():,} of the {total:,} images in {files.origin} are broken; at most half may be. "
+                f"Check that they are whole JPEG or PNG files, for example {files.names[int(good.argmin())]}.",
+            )
+        _finish(work, folder, files.names, records)
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(work, needed, shutil.disk_usage(work).free) from exc
+        raise
+
+
+def _full(work: Path, needed: int, free: int) -> DataError:
+    return DataError(
+        f"The resized images need {needed:,} bytes in {work.parent}, and {free:,} bytes are free. "
+        "Free some space, or set CLASSGAN_HOME to a folder on another disk; what is done already is kept.",
+    )
+
+
+def _resumed(work: Path, size: int) -> np.ndarray:
+    """Records of the images that an earlier attempt brought safely to disk; what came after them is cut off."""
+    pixels, journal = work / "pixels", work / "records"
+    pixels.touch()
+    journal.touch()
+    records: np.ndarray = np.fromfile(journal, dtype=RECORD)  # leaves out a half-written one
+    images = np.cumsum(records["state"] == GOOD)
+    safe = np.isin(records["state"], (GOOD, BROKEN)) & (images <= pixels.stat().st_size // size)
+    records = records[: np.logical_and.accumulate(safe).sum()]
+    os.truncate(journal, len(records) * RECORD.itemsize)
+    os.truncate(pixels, int((records["state"] == GOOD).sum()) * size)
+    return records
+
+
+def _append_rest(work: Path, shape: Shape, files: Files, records: np.ndarray, progress: Progress) -> np.ndarray:
+    """Records of all files, after the pixels of those that were missing have been appended."""
+    total = len(files.names)
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(len(records), total, BLOCK):
+            block = []
+            for image in pool.map(lambda i: _image(files, i, shape), range(start, min(start + BLOCK, total))):
+                block.append(image)
+                progress(start + len(block), total)
+            added = np.array([record for record, _ in block], RECORD)
+            _write(work / "pixels", b"".join(content for _, content in block), "ab")
+            _write(work / "records", added.tobytes(), "ab")  # after the pixels: a record vouches for them
+            records = np.concatenate([records, added])
+    return records
+
+
+def _image(files: Files, index: int, shape: Shape) -> tuple[tuple[int, int, int], bytes]:
+    """Record and pixels of one file; no pixels if it is broken."""
+    content = b""
+    try:
+        content = files.read(index)
+        state, pixels = GOOD, _fitted(files.picture(content), shape).tobytes()
+    except Exception as exc:  # noqa: BLE001 - decoders raise anything on broken bytes, and one file must not end the build
+        files.require()
+        log.debug("%s is broken: %s", files.names[index], exc)
+        state, pixels = BROKEN, b""
+    return (state, len(content), zlib.crc32(content)), pixels
+
+
+def _fitted(picture: Image.Image, shape: Shape) -> np.ndarray:
+    """(H, W, C) uint8: the largest square in the middle, resized."""
+    height, width, channels = shape
+    ImageOps.exif_transpose(picture, in_place=True)  # phones store their photos lying on the side
+    if picture.mode.startswith("I;16"):  # 16 bits: Pillow would not scale but cut off at 255
+        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    picture = picture.convert("L" if channels == 1 else "RGB")
+    return np.asarray(ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)).reshape(shape)
+
+
+def _finish(work: Path, folder: Path, names: Sequence[str], records: np.ndarray) -> None:
+    """Describes what is in `work` and makes it the finished cache."""
+    good = records["state"] == GOOD
+    kept, skipped = _below_shared_folder(list(compress(names, good))), list(compress(names, ~good))
+    digest = hashlib.blake2b(f"{TRANSFORM_VERSION}\n".encode(), digest_size=8)
+    for name, (_, size, crc) in zip(kept, records[good].tolist(), strict=True):
+        digest.update(f"{name}\0{size}\0{crc:08x}\n".encode("utf-8", "surrogateescape"))
+    labels = _labels(kept)
+    if labels is not None:
+        _write(work / "labels", labels.astype("<i8").tobytes())
+    facts = {"images": len(kept), "labelled": labels is not None, "fingerprint": digest.hexdigest(), "skipped": skipped}
+    _write(work / "images.json", json.dumps(facts).encode())
+    if skipped:
+        log.warning(
+            "%s of %s images are broken and left out: %s%s",
+            f"{len(skipped):,}",
+            f"{len(names):,}",
+            ", ".join(skipped[:5]),
+            " ..." if len(skipped) > 5 else "",
+        )
+    work.replace(folder)
+
+
+def _below_shared_folder(names: list[str]) -> list[str]:
+    """The names without the folders that all of them share: a zip often has one more than the folder it was made of."""
+    shared = posixpath.commonpath([posixpath.dirname(name) for name in names])
+    return [name[len(shared) + 1 :] for name in names] if shared else names
+
+
+def _labels(names: Sequence[str]) -> np.ndarray | None:
+    """(N,) int64: one label for each top folder, in the order of their names. None if an image lies in no folder."""
+    tops = [name.split("/")[0] for name in names if "/" in name]
+    number = {top: i for i, top in enumerate(sorted(set(tops)))}
+    return np.array([number[top] for top in tops], dtype=np.int64) if len(tops) == len(names) else None
+
+
+def _write(path: Path, content: bytes, mode: Literal["wb", "ab"] = "wb") -> None:
+    """Returns when the content is on the disk."""
+    with path.open(mode) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    """While this holds, no other process builds this cache."""
+    with folder.with_name(folder.name + ".lock").open("ab") as file:
+        if not _locked(file):
+            log.info("another process prepares the same images; waiting for it")
+            while not _locked(file):
+                time.sleep(WAIT_SECONDS)
+        yield
+
+
+def _locked(file: BinaryIO) -> bool:
+    """Whether the lock is ours now; closing the file gives it back."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True

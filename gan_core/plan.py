@@ -1,0 +1,249 @@
+"""The plan: every knob of one training. It is the form in the Prefect UI and the `plan` column of a training."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gan_core.errors import PlanError
+
+ModelName = Literal["dcgan", "spectral"]
+LossName = Literal["bce", "hinge"]
+CodecName = Literal["float32", "float16", "int8"]
+AggregationName = Literal["mean", "median", "trimmed_mean", "centered_clip", "multi_krum"]
+SamplerName = Literal["shuffled", "sequential", "stratified"]
+
+# May differ when a training is continued: they say how long and how often to look, not what is trained.
+CHANGEABLE = frozenset({"iterations", "epochs", "sample_interval", "push_interval", "checkpoint_interval"})
+
+
+class Plan(BaseModel):
+    """Every knob of one training, validated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Training plan")
+
+    data: Annotated[
+        str,
+        Field(
+            pattern=r"^(digits|folder:.+|zip:.+)$",
+            description="Images to learn from: `digits` (5,000 handwritten digits, offline), `folder:PATH` or `zip:PATH` of JPEG/PNG.",
+        ),
+    ] = "digits"
+    image_size: Annotated[Literal[32, 64, 128], Field(description="Height and width of the images, in pixels.")] = 32
+    channels: Annotated[Literal[1, 3], Field(description="1 for grey images, 3 for colour.")] = 1
+    mirror: Annotated[
+        bool, Field(description="Show half of the images mirrored. Good for faces, wrong for digits.")
+    ] = False
+
+    model: Annotated[
+        ModelName,
+        Field(
+            description="`dcgan`: batch norm in both networks. `spectral`: spectral norm in the discriminator, more stable.",
+        ),
+    ] = "dcgan"
+    latent_dim: Annotated[int, Field(ge=2, le=1024, description="Numbers in a noise vector.")] = 64
+    generator_width: Annotated[
+        int, Field(ge=4, le=512, description="Channels of the generator's widest-resolution layer.")
+    ] = 24
+    discriminator_width: Annotated[
+        int, Field(ge=4, le=512, description="Channels of the discriminator's first layer.")
+    ] = 24
+
+    loss: Annotated[LossName, Field(description="`bce`: the original, non-saturating. `hinge`: more stable.")] = "hinge"
+    learning_rate_g: Annotated[float, Field(gt=0, le=0.1, description="Adam's step for the generator.")] = 1e-3
+    learning_rate_d: Annotated[float, Field(gt=0, le=0.1, description="Adam's step for the discriminator.")] = 1e-3
+    beta1: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the mean gradient, per step.")] = 0.5
+    beta2: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the squared gradient, per step.")] = 0.999
+    batch_size: Annotated[
+        int, Field(ge=2, le=4096, description="Images in one local step (or one micro-batch of a gradient).")
+    ] = 64
+    ema_half_life: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100_000_000,
+            description="The averaged generator forgets half in this many images. 0: no averaging.",
+        ),
+    ] = 10_000
+
+    contribution: Annotated[
+        Literal["local_steps", "gradient"],
+        Field(
+            description="`local_steps`: each machine takes ordinary steps, their changes are averaged (best for GANs). "
+            "`gradient`: one shared Adam step for each iteration (the classic).",
+        ),
+    ] = "local_steps"
+    images_per_unit: Annotated[
+        int, Field(ge=2, le=1_000_000, description="Images in one unit: the smallest thing handed out.")
+    ] = 640
+    quorum: Annotated[int, Field(ge=2, le=100_000_000, description="Images an iteration needs before it closes.")] = (
+        1_920
+    )
+    min_quorum: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=1,
+            description="Share of the quorum that suffices once the deadline has passed.",
+        ),
+    ] = 0.5
+    deadline_floor: Annotated[
+        float, Field(ge=0.1, le=86_400, description="Never close early before this many seconds.")
+    ] = 60
+    deadline_ceiling: Annotated[
+        float, Field(ge=0.1, le=86_400, description="Give up waiting for the full quorum after this many seconds.")
+    ] = 600
+    target_seconds: Annotated[
+        float, Field(gt=0, le=3_600, description="A lease is sized to keep its machine busy about this long.")
+    ] = 10
+    max_units_per_lease: Annotated[int, Field(ge=1, le=1_000, description="No lease holds more units than this.")] = 16
+    lease_seconds: Annotated[
+        float, Field(ge=1, le=86_400, description="A silent machine loses its units after this many seconds.")
+    ] = 30
+
+    codec: Annotated[CodecName, Field(description="How contributions travel: 4, 2 or 1 byte a number.")] = "float16"
+    weights_codec: Annotated[
+        Literal["float32", "float16"], Field(description="How weights travel to the machines.")
+    ] = "float32"
+    aggregation: Annotated[
+        AggregationName,
+        Field(
+            description="How contributions become one: `mean`, or a rule that bounds a few bad ones.",
+        ),
+    ] = "mean"
+    sampler: Annotated[
+        SamplerName,
+        Field(
+            description="Order of an epoch: `shuffled`, `sequential`, or `stratified` (every label evenly spread).",
+        ),
+    ] = "shuffled"
+    seed: Annotated[
+        int, Field(ge=0, le=2**31 - 1, description="Start of all randomness: the same seed gives the same training.")
+    ] = 0
+
+    iterations: Annotated[int, Field(ge=0, le=10_000_000, description="Updates of the shared weights to make.")] = 110
+    epochs: Annotated[
+        float, Field(ge=0, le=100_000, description="If above 0: passes over the data to make, instead of `iterations`.")
+    ] = 0
+    sample_interval: Annotated[
+        int, Field(ge=1, le=1_000_000, description="Draw a sample grid every so many iterations.")
+    ] = 1
+    push_interval: Annotated[
+        int, Field(ge=1, le=1_000_000, description="Publish the generator every so many iterations.")
+    ] = 10
+    checkpoint_interval: Annotated[
+        int, Field(ge=1, le=10_000, description="Store the whole state every so many iterations.")
+    ] = 10
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        faults = []
+        if self.images_per_unit < self.batch_size:
+            faults.append(
+                f"images_per_unit is {self.images_per_unit}, less than one batch of {self.batch_size}: raise it or lower batch_size"
+            )
+        if self.quorum < self.images_per_unit:
+            faults.append(f"quorum is {self.quorum}, less than one unit of {self.images_per_unit} images: raise it")
+        if self.deadline_ceiling < self.deadline_floor:
+            faults.append(
+                f"deadline_ceiling is {self.deadline_ceiling} s, below deadline_floor of {self.deadline_floor} s"
+            )
+        if not self.iterations and not self.epochs:
+            faults.append("iterations and epochs are both 0: nothing would be trained; set one of them")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def is_done(self, iteration: int, position: int, images: int) -> bool:
+        """Whether the training ends here: `position` images of a data set of `images` were handed out so far."""
+        return position >= self.epochs * images if self.epochs else iteration >= self.iterations
+
+    def progress(self, iteration: int, position: int, images: int) -> float:
+        """Share of the training that is done, 0 to 1."""
+        return min(1.0, position / (self.epochs * images) if self.epochs else iteration / self.iterations)
+
+    def changed(self, **values: Any) -> "Plan":
+        """A copy with other values, validated. Raises PlanError with every fault, one line each."""
+        return checked_plan({**self.model_dump(), **values})
+
+    def conflicts_with(self, other: "Plan") -> list[str]:
+        """Fields in which `other` differs and that can't change once a training has begun."""
+        return [
+            name for name in Plan.model_fields if name not in CHANGEABLE and getattr(self, name) != getattr(other, name)
+        ]
+
+
+def checked_plan(values: Mapping[str, Any]) -> Plan:
+    """The plan with these values. Raises PlanError naming each bad field, its value and what is possible."""
+    try:
+        return Plan.model_validate(dict(values))
+    except ValidationError as exc:
+        faults = []
+        for error in exc.errors():
+            field = ".".join(str(part) for part in error["loc"]) or "plan"
+            got = "" if field == "plan" or error["type"] == "extra_forbidden" else f" (got {error['input']!r})"
+            faults.append(f"{field}: {error['msg'].removeprefix('Value error, ')}{got}")
+        raise PlanError("This plan can't be trained:\n  " + "\n  ".join(faults)) from exc
+
+
+PRESETS: Mapping[str, Plan] = MappingProxyType(
+    {
+        # Digits a person can read after about two minutes on two cores.
+        "demo": Plan(),
+        # Radford et al. 2015 (arXiv:1511.06434), section 4, trained with averaged gradients: 3,576,704 + 2,765,568 parameters.
+        "dcgan": Plan(
+            data="folder:data/img_align_celeba",
+            image_size=64,
+            channels=3,
+            mirror=True,
+            model="dcgan",
+            latent_dim=100,
+            generator_width=64,
+            discriminator_width=64,
+            loss="bce",
+            learning_rate_g=2e-4,
+            learning_rate_d=2e-4,
+            batch_size=64,
+            ema_half_life=0,
+            contribution="gradient",
+            images_per_unit=320,
+            quorum=960,
+            codec="int8",
+            iterations=5_000,
+            sample_interval=25,
+            push_interval=100,
+        ),
+        # The same size, made to last: spectral norm and hinge loss (Miyato et al. 2018, arXiv:1802.05957), averaged generator.
+        "better": Plan(
+            data="folder:data/img_align_celeba",
+            image_size=64,
+            channels=3,
+            mirror=True,
+            model="spectral",
+            latent_dim=128,
+            generator_width=64,
+            discriminator_width=64,
+            loss="hinge",
+            learning_rate_g=2e-4,
+            learning_rate_d=4e-4,
+            beta1=0.0,
+            batch_size=64,
+            ema_half_life=50_000,
+            images_per_unit=1_280,
+            quorum=5_120,
+            codec="int8",
+            iterations=2_000,
+            sample_interval=10,
+            push_interval=50,
+        ),
+    }
+)
+
+
+def preset(name: str) -> Plan:
+    """The preset of this name. Raises PlanError with the names that exist."""
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise PlanError(f"There is no preset {name!r}. Choose one of: {', '.join(PRESETS)}.") from None

@@ -1,0 +1,207 @@
+"""Tensors ⇄ bytes, for contributions and weights.
+
+A payload is a safetensors file whose header is fully known beforehand: names, types, shapes and offsets follow from
+the plan's model and the codec. Decoding compares the header with the one that must be there, then the checksum, and
+only then allocates. Nothing in a payload is ever executed or interpreted.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gan_core.errors import PayloadError
+from gan_core.models import PARTS, Layout, TensorSpec, Vectors
+from gan_core.plan import CodecName
+
+VERSION = "1"
+BLOCK = 256  # int8: numbers that share a scale; 1.3 % relative error on heavy-tailed gradients
+MAX_HEADER = 1 << 20  # bytes; the largest model's header is below 10 kB
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How one flat tensor becomes named arrays and back."""
+
+    tolerance: float  # largest error of a number, as a share of its block's (or tensor's) largest magnitude
+    fields: Callable[[int], tuple[tuple[str, str, int], ...]]  # length → (suffix, safetensors dtype, elements)
+    encode: Callable[[Tensor, torch.Generator], tuple[np.ndarray, ...]]
+    decode: Callable[[tuple[np.ndarray, ...], int], Tensor]
+
+
+def _float32_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray, ...]:
+    return (values.numpy(),)
+
+
+def _float32_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
+    return torch.from_numpy(arrays[0].astype(np.float32))  # a copy: the payload's bytes are read-only
+
+
+def _float16_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray, ...]:
+    # Gradients near 1e-8 would vanish in half precision: scaled by a power of two, the largest lands in [2^14, 2^15).
+    largest = values.abs().max() if values.numel() else torch.tensor(0.0)
+    exponent = int(torch.frexp(largest.double()).exponent) if largest > 0 else 0
+    scaled = torch.ldexp(values.double(), torch.tensor(15 - exponent))
+    return scaled.half().numpy(), np.array([exponent], dtype=np.float32)
+
+
+def _float16_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
+    exponent = float(arrays[1][0])
+    if not (exponent.is_integer() and -200 <= exponent <= 200):
+        raise PayloadError(f"scale exponent {exponent} is not a whole number from -200 to 200")
+    return torch.ldexp(torch.from_numpy(arrays[0].astype(np.float64)), torch.tensor(int(exponent) - 15)).float()
+
+
+def _int8_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray, ...]:
+    padded = torch.nn.functional.pad(values, (0, -values.numel() % BLOCK)).view(-1, BLOCK)
+    scale = padded.abs().amax(dim=1, keepdim=True) / 127
+    steps = torch.where(scale > 0, padded / scale, 0.0).clamp_(-127, 127)
+    # Stochastic rounding keeps the mean right; its randomness is the unit's, so a unit still encodes to the same bytes.
+    rounded = (steps + torch.rand(steps.shape, generator=random)).floor_().clamp_(-127, 127)
+    return rounded.to(torch.int8).view(-1)[: values.numel()].numpy(), scale.view(-1).numpy()
+
+
+def _int8_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
+    if not np.isfinite(arrays[1]).all() or (arrays[1] < 0).any():
+        raise PayloadError("a block's scale is negative, infinite or not a number")
+    steps = torch.nn.functional.pad(torch.from_numpy(arrays[0].astype(np.float32)), (0, -length % BLOCK)).view(
+        -1, BLOCK
+    )
+    return (steps * torch.from_numpy(arrays[1].astype(np.float32)).view(-1, 1)).view(-1)[:length]
+
+
+CODECS: Mapping[CodecName, Codec] = MappingProxyType(
+    {
+        "float32": Codec(0.0, lambda n: (("", "F32", n),), _float32_encode, _float32_decode),
+        "float16": Codec(
+            2.0**-11, lambda n: (("", "F16", n), (".exponent", "F32", 1)), _float16_encode, _float16_decode
+        ),
+        "int8": Codec(
+            1 / 127, lambda n: (("", "I8", n), (".scale", "F32", -(-n // BLOCK))), _int8_encode, _int8_decode
+        ),
+    }
+)
+DTYPES: Mapping[str, np.dtype] = MappingProxyType(
+    {
+        "F32": np.dtype("<f4"),
+        "F16": np.dtype("<f2"),
+        "I8": np.dtype("i1"),
+    }
+)
+
+
+def _codec_of(spec: TensorSpec, codec: CodecName) -> Codec:
+    """Statistics are few and averaged as they are: they always travel whole."""
+    return CODECS["float32" if spec.name.startswith("statistics/") else codec]
+
+
+def _header(layout: Layout, codec: CodecName, checksum: str) -> tuple[bytes, int]:
+    """The one header that a payload of this layout and codec can have, and the size of its body in bytes."""
+    entries: dict[str, Any] = {
+        "__metadata__": {"format": "classgan", "version": VERSION, "codec": codec, "checksum": checksum}
+    }
+    offset = 0
+    for spec in (s for part in PARTS for s in layout.part(part)):
+        length = spec.stop - spec.start
+        for suffix, dtype, elements in _codec_of(spec, codec).fields(length):
+            size = elements * DTYPES[dtype].itemsize
+            shape = list(spec.shape) if elements == length and not suffix else [elements]
+            entries[spec.name + suffix] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
+            offset += size
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % 8), offset  # safetensors aligns the body to 8 bytes
+
+
+def payload_size(layout: Layout, codec: CodecName) -> int:
+    """Bytes of every payload of this layout and codec: always the same."""
+    header, body = _header(layout, codec, "0" * 32)
+    return 8 + len(header) + body
+
+
+def encode(vectors: Vectors, layout: Layout, codec: CodecName, seed: int = 0) -> bytes:
+    """Payload of these vectors.
+
+    Args:
+        seed: of the stochastic rounding (int8 only): the first unit's, so that a lease encodes to the same bytes anywhere.
+
+    Raises:
+        PayloadError: a vector has another length than the layout, or holds a number that isn't finite.
+    """
+    random = torch.Generator().manual_seed(seed)
+    pieces: list[np.ndarray] = []
+    for part in PARTS:
+        vector = vectors.part(part)
+        if vector.numel() != layout.length(part):
+            raise PayloadError(f"{part} has {vector.numel():,} numbers, the model has {layout.length(part):,}")
+        if not torch.isfinite(vector).all():
+            raise PayloadError(f"{part} holds numbers that are not finite")
+        vector = vector.detach().to("cpu", torch.float32).contiguous()
+        for spec in layout.part(part):
+            pieces.extend(_codec_of(spec, codec).encode(vector[spec.start : spec.stop], random))
+    body = b"".join(piece.tobytes() for piece in pieces)
+    header, _ = _header(layout, codec, _checksum(body))
+    return b"".join((len(header).to_bytes(8, "little"), header, body))
+
+
+def decode(payload: bytes | memoryview, layout: Layout, codec: CodecName) -> Vectors:
+    """Vectors of this payload.
+
+    Raises:
+        PayloadError: anything but the one form that this layout and codec allow; says what was found and what must be there.
+    """
+    view = memoryview(payload)
+    expected = payload_size(layout, codec)
+    if len(view) != expected:
+        raise PayloadError(f"payload has {len(view):,} bytes, this training's have {expected:,}")
+    header_size = int.from_bytes(view[:8], "little")
+    wanted, _ = _header(layout, codec, "0" * 32)
+    if header_size != len(wanted):
+        raise PayloadError(f"header says {header_size:,} bytes, this training's have {len(wanted):,}")
+    body = view[8 + header_size :]
+    checksum = _checksum(body)
+    wanted, _ = _header(layout, codec, checksum)
+    if bytes(view[8 : 8 + header_size]) != wanted:
+        raise PayloadError(_difference(bytes(view[8 : 8 + header_size]), wanted))
+    return _decode_body(body, layout, codec)
+
+
+def _decode_body(body: memoryview, layout: Layout, codec: CodecName) -> Vectors:
+    parts, offset = [], 0
+    for part in PARTS:
+        vector = torch.empty(layout.length(part))
+        for spec in layout.part(part):
+            length, coder, arrays = spec.stop - spec.start, _codec_of(spec, codec), []
+            for _, dtype, elements in coder.fields(length):
+                arrays.append(np.frombuffer(body, DTYPES[dtype], elements, offset))
+                offset += elements * DTYPES[dtype].itemsize
+            vector[spec.start : spec.stop] = coder.decode(tuple(arrays), length)
+        if not torch.isfinite(vector).all():
+            bad = next(s.name for s in layout.part(part) if not torch.isfinite(vector[s.start : s.stop]).all())
+            raise PayloadError(f"{bad} holds numbers that are not finite")
+        parts.append(vector)
+    return Vectors(*parts)
+
+
+def _checksum(body: bytes | memoryview) -> str:
+    return hashlib.blake2b(body, digest_size=16).hexdigest()
+
+
+def _difference(got: bytes, wanted: bytes) -> str:
+    """The first thing in which a header is not the one that must be there."""
+    try:
+        found = json.loads(got)
+        expected = json.loads(wanted)
+        for name, entry in expected.items():
+            if found.get(name) != entry:
+                if name == "__metadata__" and {**found[name], "checksum": ""} == {**entry, "checksum": ""}:
+                    return "checksum does not match: the payload was damaged on its way"
+                return f"{name}: expected {entry}, got {found.get(name)}"
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
+        return "header is not what this training's model gives"
+    return "header is written in another way than this training's"

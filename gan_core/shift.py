@@ -1,0 +1,261 @@
+"""A student's machine at work: lease, compute, submit, again. The next unit computes while the last one uploads."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import torch
+from psycopg import Connection
+
+from gan_core.errors import DataError, PayloadError, StoreError
+from gan_core.gradients import contribute
+from gan_core.images import ImageSet, open_images, require_same_data
+from gan_core.models import Layout, Networks, Vectors, layout_of
+from gan_core.plan import Plan, checked_plan
+from gan_core.policies.codecs import decode, encode
+from gan_core.store import student
+from gan_core.store.engine import Link, wait_for_notice
+from gan_core.units import Lease, Measures, Submission, Verdict
+
+log = logging.getLogger("classgan.shift")
+
+TICK = 1.0  # seconds between looks for work when nobody notifies
+HEARTBEAT = 5.0  # seconds; a lease of the shortest sensible length, 15 s, survives two lost beats
+PAUSE_AFTER_FAULT = 10.0  # seconds, after a unit that this machine could not compute
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a shift did so far."""
+
+    leases: int = 0
+    units: int = 0
+    images: int = 0  # accepted
+    lost: int = 0  # leases whose answer was not accepted
+    seconds: float = 0.0  # computing
+    started: float = field(default_factory=time.monotonic)
+
+    def sentence(self) -> str:
+        rate = self.images / self.seconds if self.seconds else 0.0
+        return f"{self.units} units, {self.images:,} images accepted, {rate:,.0f} images/s while computing"
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A training as this machine holds it."""
+
+    name: str
+    plan: Plan
+    layout: Layout
+    images: ImageSet
+    networks: Networks
+    iteration: int = -1
+    weights: Vectors | None = None
+
+
+class Shift:
+    """Leases units until told to stop, until the time is up, or until there was nothing to do for a while.
+
+    Args:
+        url: of the database, with the student's login.
+        name: of this worker.
+        device: to compute on.
+        cache: folder of resized images.
+        should_stop: asked between batches; once true, the current lease is finished and submitted, then the shift ends.
+    """
+
+    def __init__(
+        self, url: str, name: str, device: str, cache: Path, should_stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.name, self.device, self.cache = name, device, cache
+        self.boot: UUID = uuid4()  # a restarted machine never continues its dead self's leases
+        self.tally = Tally()
+        self._asked_to_stop = should_stop
+        self._stopping = False
+        self._ended = threading.Event()
+        # An outage ends the waiting only when the shift is to end anyway.
+        self._main = Link(url, should_stop=self.should_stop, on_connect=self._listen)
+        self._upload = Link(url, should_stop=self.should_stop)
+        self._prepared: dict[int, Prepared] = {}
+        self._open: set[int] = set()  # leases not yet answered
+
+    def should_stop(self) -> bool:
+        if not self._stopping and self._asked_to_stop():
+            log.info("%s was asked to stop: finishing the unit at hand.", self.name)
+            self._stopping = True
+        return self._stopping
+
+    def run(
+        self,
+        max_seconds: float = float("inf"),
+        idle_seconds: float = float("inf"),
+        report: Callable[[Tally], None] = lambda t: None,
+    ) -> Tally:
+        """Work. Returns what was done; whatever was leased and not answered is given back.
+
+        Args:
+            max_seconds: end after about this long, at the next unit.
+            idle_seconds: end when there was nothing to do for this long.
+            report: called after each answer.
+
+        Raises:
+            StoreError: this login may not contribute.
+        """
+        self.worker = self._main.call(lambda c: student.register(c, self.name, self.boot, self.device, hardware()))
+        heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        heart.start()
+        uploads, pending = ThreadPoolExecutor(1, thread_name_prefix="upload"), None
+        idle_since = time.monotonic()
+        try:
+            while not self.should_stop() and time.monotonic() - self.tally.started < max_seconds:
+                lease = self._main.call(lambda c: student.claim(c, self.worker, self.boot))
+                if lease is None:
+                    pending = self._settled(pending, report)
+                    if time.monotonic() - idle_since > idle_seconds:
+                        break
+                    self._main.call(lambda c: wait_for_notice(c, TICK))
+                    continue
+                self._open.add(lease.id)
+                computed = self._compute(lease)
+                pending = self._settled(pending, report)  # one upload at a time: its memory is one contribution's
+                if computed is not None:
+                    pending = uploads.submit(self._submit, lease, *computed)
+                idle_since = time.monotonic()
+            self._settled(pending, report)
+        finally:
+            uploads.shutdown()
+            self._give_back("the shift ended")
+            self._ended.set()
+            heart.join()
+            self._main.close()
+            self._upload.close()
+        return self.tally
+
+    def _listen(self, connection: Connection) -> None:
+        connection.execute("LISTEN classgan_work")
+
+    def _compute(self, lease: Lease) -> tuple[bytes, Measures] | None:
+        """The lease's payload and measures, or None (and the lease given back) if this machine can't."""
+        try:
+            training = self._prepare(lease)
+            if training is None:
+                self._release(lease.id, "the weights of its iteration are gone")
+                return None
+            vectors, measures = contribute(
+                training.plan, training.networks, training.images, lease.units, training.weights
+            )
+            return encode(vectors, training.layout, training.plan.codec, lease.units[0].seed), measures
+        except (DataError, PayloadError, torch.OutOfMemoryError) as exc:
+            log.error(
+                "This machine can't compute unit %d of iteration %d: %s", lease.units[0].ordinal, lease.iteration, exc
+            )
+            self._release(lease.id, str(exc))
+            self._pause(PAUSE_AFTER_FAULT)
+            return None
+
+    def _prepare(self, lease: Lease) -> Prepared | None:
+        """The lease's training with its iteration's weights; None if those are gone. Both are kept for the next lease."""
+        training = self._prepared.get(lease.training_id)
+        if training is None:
+            known = self._main.call(lambda c: student.read_training(c, lease.training_id))
+            plan = checked_plan(known.plan)
+            images = open_images(plan.data, image_size=plan.image_size, channels=plan.channels, cache=self.cache)
+            require_same_data(images, known.data_fingerprint, known.data_images)
+            training = Prepared(known.name, plan, layout_of(plan), images, Networks(plan, self.device))
+            self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two
+        if training.iteration != lease.iteration:
+            payload = self._main.call(lambda c: student.weights(c, lease.training_id, lease.iteration))
+            if payload is None:
+                return None
+            training.weights = decode(payload, training.layout, training.plan.weights_codec)
+            training.iteration = lease.iteration
+        return training
+
+    def _submit(self, lease: Lease, payload: bytes, measures: Measures) -> tuple[Lease, Measures, Submission]:
+        answer = self._upload.call(lambda c: student.submit(c, lease.id, self.boot, measures, payload))
+        self._open.discard(lease.id)
+        return lease, measures, answer
+
+    def _settled(
+        self, pending: "Future[tuple[Lease, Measures, Submission]] | None", report: Callable[[Tally], None]
+    ) -> None:
+        """Wait for an upload's answer and book it."""
+        if pending is None:
+            return
+        lease, measures, answer = pending.result()
+        tally = self.tally
+        tally.seconds += measures.seconds
+        tally.leases += 1
+        if answer.verdict in (Verdict.ACCEPTED, Verdict.DUPLICATE):
+            tally.units += len(lease.units)
+            tally.images += measures.images
+        else:
+            tally.lost += 1
+        log.info(
+            "it %d, unit %s: %s%s, %.1f s for %d images, %s images so far",
+            lease.iteration,
+            ", ".join(str(u.ordinal) for u in lease.units),
+            answer.verdict,
+            f" ({answer.reason})" if answer.reason else "",
+            measures.seconds,
+            measures.images,
+            f"{tally.images:,}",
+        )
+        report(tally)
+
+    def _release(self, lease_id: int, reason: str) -> None:
+        self._main.call(lambda c: student.release(c, lease_id, self.boot, reason))
+        self._open.discard(lease_id)
+
+    def _give_back(self, reason: str) -> None:
+        for lease_id in tuple(self._open):
+            try:
+                self._release(lease_id, reason)
+            except StoreError as exc:  # the database is away: the lease runs out by itself
+                log.warning("Could not give lease %d back: %s", lease_id, exc)
+
+    def _pause(self, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while not self.should_stop() and time.monotonic() < ends:
+            self._ended.wait(0.2)
+
+    def _beat(self) -> None:
+        """Renew the leases on an own connection, so that neither a long unit nor a slow upload is in the way."""
+        link = Link(self._main.url, should_stop=self._ended.is_set)
+        try:
+            while not self._ended.wait(HEARTBEAT):
+                link.call(lambda c: student.heartbeat(c, self.worker, self.boot))
+        except StoreError as exc:
+            log.warning("Heartbeat ended: %s", exc)
+        finally:
+            link.close()
+
+
+def hardware() -> dict[str, object]:
+    """What this machine is, as far as PyTorch and the standard library know. Nothing personal."""
+    import os
+    import platform
+
+    gpus = (
+        [
+            {"name": torch.cuda.get_device_name(i), "memory_mb": torch.cuda.get_device_properties(i).total_memory >> 20}
+            for i in range(torch.cuda.device_count())
+        ]
+        if torch.cuda.is_available()
+        else []
+    )
+    return {"system": platform.system(), "cores": os.cpu_count(), "torch": torch.__version__, "gpus": gpus}
+
+
+def best_device() -> str:
+    """The fastest device here: a CUDA GPU, Apple's, or the CPU."""
+    if torch.cuda.is_available():
+        return "cuda:0"
+    if torch.backends.mps.is_available():
+        return "mps"
+    return "cpu"

@@ -1,0 +1,136 @@
+"""Connections to PostgreSQL that come back, and its errors in our words."""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from gan_core.errors import SchemaOutdated, StoreError, StoreUnreachable
+
+log = logging.getLogger("classgan.store")
+T = TypeVar("T")
+
+CONNECT_SECONDS = 10  # a server that needs longer to say hello counts as away
+LONGEST_PAUSE = 10.0  # between attempts; a class wants to go on soon after the server is back
+
+
+def place(url: str) -> str:
+    """Host and database of a URL, for messages: never its password."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as exc:
+        raise StoreError(
+            f"This is not a PostgreSQL address: {url.split('@')[-1]!r}. It looks like postgresql://user:password@host:5432/name."
+        ) from exc
+    return f"{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}/{parts.get('dbname') or ''}"
+
+
+@contextmanager
+def translated(url: str) -> Iterator[None]:
+    """Driver errors become ours."""
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
+        raise StoreUnreachable(
+            f"The database at {place(url)} does not answer: {_first_line(exc)}. Is it running?"
+        ) from exc
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction) as exc:
+        raise SchemaOutdated(
+            f"The database at {place(url)} has no tables of this version: {_first_line(exc)}. Run `classgan migrate`."
+        ) from exc
+    except psycopg.Error as exc:
+        raise StoreError(_first_line(exc)) from exc
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).strip().splitlines() or [type(exc).__name__])[0].rstrip(".")
+
+
+def connect(url: str) -> psycopg.Connection:
+    """A connection where each statement is its own transaction, unless `conn.transaction()` says otherwise.
+
+    Raises:
+        StoreUnreachable: nobody answers at this address.
+    """
+    with translated(url):
+        return psycopg.connect(
+            url,
+            autocommit=True,
+            connect_timeout=CONNECT_SECONDS,
+            application_name="classgan",
+            # A vanished server is noticed within a minute instead of hours.
+            keepalives_idle=20,
+            keepalives_interval=10,
+            keepalives_count=3,
+            tcp_user_timeout=60_000,
+        )
+
+
+class Link:
+    """A connection that comes back.
+
+    Each call is repeated until it went through, so it must be one transaction that does no harm when done twice.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_connect: Callable[[psycopg.Connection], None] = lambda c: None,
+    ) -> None:
+        self.url = url
+        self._should_stop = should_stop
+        self._on_connect = on_connect
+        self._connection: psycopg.Connection | None = None
+
+    @property
+    def connection(self) -> psycopg.Connection:
+        """The live connection; made now if there is none."""
+        if self._connection is None or self._connection.closed:
+            fresh = connect(self.url)
+            try:
+                with translated(self.url):
+                    self._on_connect(fresh)
+            except BaseException:
+                fresh.close()
+                raise
+            self._connection = fresh
+        return self._connection
+
+    def call(self, work: Callable[[psycopg.Connection], T]) -> T:
+        """What `work` returns, as soon as the database lets it through. Says once that it waits, and once that it goes on."""
+        pause, waiting_since = 0.2, 0.0
+        while True:
+            try:
+                with translated(self.url):
+                    result = work(self.connection)
+            except StoreUnreachable as exc:
+                self.close()
+                if self._should_stop():
+                    raise
+                if not waiting_since:
+                    waiting_since = time.monotonic()
+                    log.warning("%s Waiting for it; nothing is lost.", exc)
+                time.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(LONGEST_PAUSE, pause * 1.7)
+                continue
+            if waiting_since:
+                log.warning("The database is back after %.0f s.", time.monotonic() - waiting_since)
+            return result
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+
+def wait_for_notice(connection: psycopg.Connection, seconds: float) -> bool:
+    """Sleep until somebody NOTIFYs a channel this connection LISTENs to, at most `seconds`. True if one came."""
+    return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))

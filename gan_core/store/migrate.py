@@ -1,0 +1,85 @@
+"""Brings a database to this version: tables by Alembic, functions by their files. Safe to run twice, or at once."""
+
+import hashlib
+from importlib.resources import files
+
+import psycopg
+
+from gan_core.store.engine import connect, translated
+
+STUDENT_ROLE = "classgan_student"  # what every student's login is a member of
+LOCK = 0x636C6173  # "clas": two migrations wait for each other
+
+
+def function_files() -> list[tuple[str, str]]:
+    """(file name, text) of the functions, in the order in which they are made."""
+    folder = files("gan_core.store").joinpath("sql", "functions")
+    return sorted((f.name, f.read_text()) for f in folder.iterdir() if f.name.endswith(".sql"))
+
+
+def migrate(url: str) -> None:
+    """Make or update everything of ours in this database."""
+    from alembic import command
+    from alembic.config import Config
+    from sqlalchemy import create_engine, pool
+
+    with translated(url), connect(url) as holder:
+        holder.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
+        holder.execute("CREATE SCHEMA IF NOT EXISTS classgan")
+        _create_role(holder)
+        engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=pool.NullPool)
+        config = Config()
+        config.set_main_option("script_location", str(files("gan_core.store").joinpath("migrations")))
+        with engine.connect() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            connection.commit()
+        install_functions(holder)
+
+
+def _create_role(connection: psycopg.Connection) -> None:
+    connection.execute(f"""
+        DO $$ BEGIN
+            CREATE ROLE {STUDENT_ROLE} NOLOGIN;
+        EXCEPTION WHEN duplicate_object THEN NULL;   -- roles belong to the whole server: another database of ours made it
+        END $$
+    """)
+
+
+def install_functions(connection: psycopg.Connection) -> None:
+    """Replace our functions if their files have changed, all at once. Running workers only notice the new behaviour."""
+    texts = function_files()
+    mark = hashlib.blake2b("".join(text for _, text in texts).encode(), digest_size=16).hexdigest()
+    row = connection.execute("SELECT obj_description(to_regnamespace('student'), 'pg_namespace')").fetchone()
+    if row and row[0] == mark:
+        return
+    with connection.transaction():
+        connection.execute("DROP SCHEMA IF EXISTS student CASCADE")
+        connection.execute("DROP VIEW IF EXISTS classgan.ledger CASCADE")
+        connection.execute("""
+            DO $$ DECLARE f regprocedure; BEGIN
+                FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'classgan'::regnamespace LOOP
+                    EXECUTE format('DROP FUNCTION %s', f);
+                END LOOP;
+            END $$
+        """)
+        connection.execute("CREATE SCHEMA student")
+        for _, text in texts:
+            connection.execute(text)
+        connection.execute(f"COMMENT ON SCHEMA student IS '{mark}'")
+
+
+def add_student(connection: psycopg.Connection, login: str, display_name: str = "") -> None:
+    """Let this PostgreSQL role contribute; makes the role if there is none. Its password is set elsewhere."""
+    with connection.transaction():
+        if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (login,)).fetchone():
+            connection.execute(psycopg.sql.SQL("CREATE ROLE {} LOGIN").format(psycopg.sql.Identifier(login)))
+        connection.execute(
+            psycopg.sql.SQL("GRANT {} TO {}").format(
+                psycopg.sql.Identifier(STUDENT_ROLE), psycopg.sql.Identifier(login)
+            )
+        )
+        connection.execute(
+            "INSERT INTO classgan.students (login, display_name) VALUES (%s, %s) ON CONFLICT (login) DO NOTHING",
+            (login, display_name or login),
+        )

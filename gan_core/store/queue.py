@@ -1,0 +1,127 @@
+"""Units and contributions as the coordinator sees them: create, watch, collect."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from gan_core.units import WorkUnit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """An accepted contribution, without its tensors."""
+
+    id: int
+    first_ordinal: int  # its place in the sum
+    images: int
+    worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """An iteration's units, and who could still compute."""
+
+    open: int
+    leased: int
+    done: int
+    frontier: int | None  # lowest ordinal that isn't done: everything before it has arrived
+    workers_online: int  # heard of within a minute
+
+
+def create_units(
+    connection: Connection, training_id: int, iteration: int, quorum: int, position: int, units: Sequence[WorkUnit]
+) -> None:
+    """Open an iteration with its units. May be repeated: a second time changes nothing."""
+    connection.execute(
+        "SELECT classgan.create_units(%s, %s, %s, %s, %s::integer[], %s::bigint[], %s::integer[], %s::integer[])",
+        (
+            training_id,
+            iteration,
+            quorum,
+            position,
+            [u.epoch for u in units],
+            [u.seed for u in units],
+            [u.images for u in units],
+            [index for u in units for index in u.indices],
+        ),
+    )
+
+
+def arrivals(connection: Connection, training_id: int, iteration: int) -> list[Arrival]:
+    """The accepted contributions of an iteration, in the order in which they are added up."""
+    with connection.cursor(row_factory=class_row(Arrival)) as cursor:
+        return cursor.execute(
+            "SELECT c.id, c.first_ordinal, c.images, w.name AS worker FROM classgan.contributions AS c"
+            " JOIN classgan.workers AS w ON w.id = c.worker_id"
+            " WHERE c.training_id = %s AND c.iteration = %s AND c.verdict = 'accepted' ORDER BY c.first_ordinal",
+            (training_id, iteration),
+        ).fetchall()
+
+
+def payload(connection: Connection, contribution_id: int) -> bytes | None:
+    """The tensors of a contribution; None when they were dropped."""
+    row = connection.execute(
+        "SELECT payload FROM classgan.gradients WHERE contribution_id = %s",
+        (contribution_id,),
+        binary=True,
+    ).fetchone()
+    return row[0] if row else None
+
+
+def refuse(connection: Connection, contribution_id: int, reason: str) -> None:
+    """Take an accepted contribution back; its units go to someone else."""
+    connection.execute("SELECT classgan.refuse(%s, %s)", (contribution_id, reason))
+
+
+def expire_leases(connection: Connection) -> int:
+    """Free the units of run-out leases; returns how many leases ran out."""
+    row = connection.execute("SELECT classgan.expire_leases()").fetchone()
+    return row[0] if row else 0
+
+
+def progress(connection: Connection, training_id: int, iteration: int) -> Progress:
+    with connection.cursor(row_factory=class_row(Progress)) as cursor:
+        row = cursor.execute(
+            "SELECT count(*) FILTER (WHERE state = 'open')::int AS open, count(*) FILTER (WHERE state = 'leased')::int AS leased,"
+            " count(*) FILTER (WHERE state = 'done')::int AS done, min(ordinal) FILTER (WHERE state <> 'done') AS frontier,"
+            " (SELECT count(*) FROM classgan.workers WHERE last_seen > now() - interval '1 minute')::int AS workers_online"
+            " FROM classgan.units WHERE training_id = %s AND iteration = %s",
+            (training_id, iteration),
+        ).fetchone()
+    assert row is not None
+    return row
+
+
+def arrival_seconds(connection: Connection, training_id: int, iterations: int = 20) -> list[float]:
+    """Seconds from opening to arrival of each contribution of the latest iterations: what a deadline is learnt from."""
+    return [
+        row[0]
+        for row in connection.execute(
+            "SELECT extract(epoch FROM c.submitted_at - i.opened_at)::float FROM classgan.contributions AS c"
+            " JOIN classgan.iterations AS i ON i.training_id = c.training_id AND i.number = c.iteration"
+            " WHERE c.training_id = %s AND c.verdict = 'accepted' AND i.closed_at IS NOT NULL"
+            " AND i.number > (SELECT iteration FROM classgan.trainings WHERE id = %s) - %s",
+            (training_id, training_id, iterations),
+        ).fetchall()
+    ]
+
+
+def positions(connection: Connection, training_id: int, first: int, last: int) -> dict[int, int]:
+    """The sampler's position after each of these iterations (`last` excluded)."""
+    return dict(
+        connection.execute(
+            "SELECT number, position FROM classgan.iterations WHERE training_id = %s AND number >= %s AND number < %s",
+            (training_id, first, last),
+        ).fetchall()
+    )
+
+
+def drop_spent_gradients(connection: Connection) -> int:
+    """Drop tensors whose effect a checkpoint holds, or whose training is over; returns how many. The ledger stays."""
+    return connection.execute(
+        "DELETE FROM classgan.gradients USING classgan.contributions AS c, classgan.trainings AS t"
+        " WHERE contribution_id = c.id AND t.id = c.training_id AND (t.state IN ('succeeded', 'cancelled') OR c.iteration <"
+        " (SELECT max(iteration) FROM classgan.checkpoints AS k WHERE k.training_id = t.id))",
+    ).rowcount

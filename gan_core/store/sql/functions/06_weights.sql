@@ -1,0 +1,8 @@
+-- The weights of an iteration, as a payload.
+-- Called by a worker at its first unit of an iteration.
+CREATE FUNCTION student.weights(p_training bigint, p_iteration integer) RETURNS bytea
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+BEGIN
+    PERFORM student.whoami();
+    RETURN (SELECT payload FROM weights WHERE training_id = p_training AND iteration = p_iteration);
+END $$;

@@ -1,0 +1,73 @@
+-- Stores a contribution if its lease still holds every unit it was given, and says what became of it.
+-- Called by a worker with a finished lease. Done once, it can be repeated without harm.
+CREATE FUNCTION student.submit(
+    p_lease bigint, p_boot uuid, p_seconds float, p_g_loss float, p_d_loss float,
+    p_d_real_accuracy float, p_d_fake_accuracy float, p_payload bytea
+) RETURNS TABLE (verdict verdict, reason text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    mine leases%ROWTYPE;
+    expected bigint;
+    held integer;
+    done_id bigint;
+    answer verdict := 'accepted';
+    why text := '';
+BEGIN
+    SELECT l.* INTO mine FROM leases AS l JOIN workers AS w ON w.id = l.worker_id
+    WHERE l.id = p_lease AND l.boot_id = p_boot AND w.student_id = student.whoami()
+    FOR UPDATE OF l;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'foreign'::verdict, format('lease %s is not a lease of this start of your worker', p_lease);
+        RETURN;
+    END IF;
+    PERFORM FROM contributions AS c WHERE c.lease_id = p_lease;
+    IF FOUND THEN
+        RETURN QUERY SELECT 'duplicate'::verdict, 'this lease was submitted before';
+        RETURN;
+    END IF;
+
+    -- Locked in this order everywhere: lease, then units. Closing an iteration waits here for a submit that came first.
+    SELECT count(*) INTO held FROM (
+        SELECT FROM units AS u WHERE u.lease_id = p_lease AND u.state IN ('leased', 'open') FOR UPDATE
+    ) AS locked;
+    SELECT payload_bytes INTO expected FROM trainings WHERE id = mine.training_id;
+    IF mine.outcome = 'given back' THEN
+        answer := 'late';
+        why := 'the lease was given back';
+    ELSIF held < mine.units THEN
+        answer := 'late';
+        why := CASE WHEN (SELECT t.iteration FROM trainings AS t WHERE t.id = mine.training_id) > mine.iteration
+            THEN format('iteration %s closed before this answer came', mine.iteration)
+            ELSE 'the lease ran out and another worker took over' END;
+    ELSIF octet_length(p_payload) <> expected THEN
+        answer := 'refused';
+        why := format('payload has %s bytes, this training''s have %s', octet_length(p_payload), expected);
+    END IF;
+
+    INSERT INTO contributions (
+        training_id, iteration, lease_id, worker_id, verdict, reason, first_ordinal, units, images, seconds,
+        g_loss, d_loss, d_real_accuracy, d_fake_accuracy
+    ) VALUES (
+        mine.training_id, mine.iteration, mine.id, mine.worker_id, answer, why, mine.first_ordinal, mine.units, mine.images, p_seconds,
+        p_g_loss, p_d_loss, p_d_real_accuracy, p_d_fake_accuracy
+    ) RETURNING id INTO done_id;
+    UPDATE leases SET ended_at = now(), outcome = answer::text WHERE id = mine.id;
+
+    IF answer = 'accepted' THEN
+        INSERT INTO gradients (contribution_id, payload) VALUES (done_id, p_payload);
+        UPDATE units SET state = 'done', contribution_id = done_id WHERE lease_id = p_lease;
+        -- Its speed as this clock saw it, from claim to answer; a moving average, since laptops get busy and idle.
+        UPDATE workers SET last_seen = now(), message = '', images_per_second =
+            coalesce(0.7 * images_per_second, 0)
+            + CASE WHEN images_per_second IS NULL THEN 1 ELSE 0.3 END
+            * mine.images / greatest(0.001, extract(epoch FROM clock_timestamp() - mine.claimed_at))
+        WHERE id = mine.worker_id;
+        PERFORM pg_notify('classgan_submitted', mine.training_id::text);
+    ELSE
+        UPDATE units SET state = 'open' WHERE lease_id = p_lease AND state = 'leased';
+        UPDATE workers SET last_seen = now(), message = why WHERE id = mine.worker_id;
+        PERFORM pg_notify('classgan_work', '');
+    END IF;
+    RETURN QUERY SELECT answer, why;
+END $$;

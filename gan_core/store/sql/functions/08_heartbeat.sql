@@ -1,0 +1,18 @@
+-- Renews the open leases of this start of a worker; returns their ids.
+-- Called by a shift's heartbeat thread. A lease that isn't in the answer is lost.
+CREATE FUNCTION student.heartbeat(p_worker bigint, p_boot uuid) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+DECLARE
+    alive bigint[];
+BEGIN
+    PERFORM student.require_worker(p_worker);
+    UPDATE workers SET last_seen = now() WHERE id = p_worker;
+    WITH renewed AS (
+        UPDATE leases SET leased_until = now() + make_interval(secs => (t.plan->>'lease_seconds')::float)
+        FROM trainings AS t
+        WHERE t.id = leases.training_id AND worker_id = p_worker AND boot_id = p_boot AND ended_at IS NULL
+        RETURNING leases.id
+    )
+    SELECT coalesce(array_agg(id ORDER BY id), '{}') INTO alive FROM renewed;
+    RETURN alive;
+END $$;

@@ -1,0 +1,27 @@
+-- What every student earned: derived from accepted contributions.
+-- Called by a student who looks at the board, and by the grade export.
+CREATE VIEW classgan.ledger AS
+SELECT s.id AS student_id, s.login, s.display_name,
+    coalesce(sum(c.units) FILTER (WHERE c.verdict = 'accepted'), 0)::bigint AS units,
+    coalesce(sum(c.images) FILTER (WHERE c.verdict = 'accepted'), 0)::bigint AS images,
+    coalesce(sum(c.seconds) FILTER (WHERE c.verdict = 'accepted'), 0)::float AS seconds,
+    count(c.id) FILTER (WHERE c.verdict = 'late') AS late,
+    count(c.id) FILTER (WHERE c.verdict = 'refused') AS refused,
+    min(c.submitted_at) FILTER (WHERE c.verdict = 'accepted') AS first_at,
+    max(c.submitted_at) FILTER (WHERE c.verdict = 'accepted') AS last_at
+FROM classgan.students AS s
+LEFT JOIN classgan.workers AS w ON w.student_id = s.id
+LEFT JOIN classgan.contributions AS c ON c.worker_id = w.id
+GROUP BY s.id;
+
+CREATE FUNCTION student.my_credit() RETURNS TABLE (units bigint, images bigint, seconds float)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+    SELECT units, images, seconds FROM ledger WHERE student_id = student.whoami()
+$$;
+
+CREATE FUNCTION student.leaderboard() RETURNS TABLE (display_name text, units bigint, images bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+BEGIN
+    PERFORM student.whoami();
+    RETURN QUERY SELECT l.display_name, l.units, l.images FROM ledger AS l ORDER BY l.images DESC, l.display_name;
+END $$;

@@ -1,0 +1,45 @@
+-- Closes an iteration and announces the next weights: all of it or nothing.
+-- Called by the coordinator. False: somebody else has moved this training on, and nothing was changed.
+CREATE FUNCTION classgan.publish(
+    p_training bigint, p_iteration integer, p_included bigint[], p_images bigint, p_position bigint, p_weights bytea, p_keep integer
+) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
+BEGIN
+    -- Units first: a submit that holds them commits before this goes on, one that comes later finds them stale.
+    UPDATE units SET state = 'stale'
+    WHERE training_id = p_training AND iteration = p_iteration AND state IN ('open', 'leased');
+
+    UPDATE trainings SET iteration = p_iteration + 1, images = p_images, position = p_position, message = '', updated_at = now()
+    WHERE id = p_training AND iteration = p_iteration;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'training % is no longer at iteration %', p_training, p_iteration USING ERRCODE = 'serialization_failure';
+    END IF;
+
+    -- Accepted after the coordinator had counted: credited as late, never averaged.
+    WITH missed AS (
+        UPDATE contributions SET verdict = 'late', reason = format('iteration %s closed before this answer came', p_iteration)
+        WHERE training_id = p_training AND iteration = p_iteration AND verdict = 'accepted' AND id <> ALL (p_included)
+        RETURNING id
+    ), dropped AS (
+        DELETE FROM gradients USING missed WHERE contribution_id = missed.id
+    )
+    UPDATE units SET state = 'stale', contribution_id = NULL FROM missed WHERE contribution_id = missed.id;
+
+    UPDATE leases SET ended_at = now(), outcome = 'the iteration closed'
+    WHERE training_id = p_training AND iteration = p_iteration AND ended_at IS NULL;
+
+    UPDATE iterations SET closed_at = now(), images = c.images, contributions = c.count, workers = c.workers,
+        g_loss = c.g_loss, d_loss = c.d_loss, d_real_accuracy = c.d_real_accuracy, d_fake_accuracy = c.d_fake_accuracy
+    FROM (
+        SELECT sum(images) AS images, count(*) AS count, count(DISTINCT worker_id) AS workers,
+            sum(g_loss * images) / sum(images) AS g_loss, sum(d_loss * images) / sum(images) AS d_loss,
+            sum(d_real_accuracy * images) / sum(images) AS d_real_accuracy,
+            sum(d_fake_accuracy * images) / sum(images) AS d_fake_accuracy
+        FROM contributions WHERE id = ANY (p_included)
+    ) AS c
+    WHERE training_id = p_training AND number = p_iteration;
+
+    INSERT INTO weights (training_id, iteration, payload) VALUES (p_training, p_iteration + 1, p_weights);
+    DELETE FROM weights WHERE training_id = p_training AND iteration <= p_iteration + 1 - p_keep;
+    RETURN true;
+END $$;

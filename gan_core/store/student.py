@@ -1,0 +1,96 @@
+"""What a student's machine may ask of the database: a handful of functions. Identity is the login, never an argument."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from gan_core.units import Lease, Measures, Submission, Verdict, WorkUnit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a worker must know of a training before it computes."""
+
+    name: str
+    plan: dict[str, Any]
+    data_fingerprint: str
+    data_images: int
+
+
+def register(connection: Connection, name: str, boot: UUID, device: str, hardware: dict[str, Any]) -> int:
+    """Make this machine known; returns its worker id."""
+    row = connection.execute(
+        "SELECT student.register(%s, %s, %s, %s)", (name, boot, device, Jsonb(hardware))
+    ).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def claim(connection: Connection, worker: int, boot: UUID) -> Lease | None:
+    """Lease the next units, or None when there is nothing to do."""
+    rows = connection.execute(
+        "SELECT lease_id, leased_until, training_id, iteration, ordinal, epoch, indices, seed FROM student.claim(%s, %s)",
+        (worker, boot),
+        binary=True,
+    ).fetchall()
+    if not rows:
+        return None
+    units = tuple(WorkUnit(ordinal=r[4], epoch=r[5], indices=tuple(r[6]), seed=r[7]) for r in rows)
+    lease_id, until, training_id, iteration = rows[0][:4]
+    return Lease(id=lease_id, training_id=training_id, iteration=iteration, units=units, leased_until=until)
+
+
+def read_training(connection: Connection, training_id: int) -> Assignment:
+    """What to compute with."""
+    with connection.cursor(row_factory=class_row(Assignment)) as cursor:
+        row = cursor.execute(
+            "SELECT name, plan, data_fingerprint, data_images FROM student.read_training(%s)", (training_id,)
+        ).fetchone()
+    assert row is not None, "a lease always names a training"
+    return row
+
+
+def weights(connection: Connection, training_id: int, iteration: int) -> bytes | None:
+    """The payload of these weights; None when the training has moved on and they are gone."""
+    row = connection.execute("SELECT student.weights(%s, %s)", (training_id, iteration), binary=True).fetchone()
+    return row[0] if row else None
+
+
+def submit(connection: Connection, lease_id: int, boot: UUID, measures: Measures, payload: bytes) -> Submission:
+    """Hand a finished lease in. May be repeated: a second time changes nothing."""
+    row = connection.execute(
+        "SELECT verdict, reason FROM student.submit(%s, %s, %s, %s, %s, %s, %s, %b)",
+        (
+            lease_id,
+            boot,
+            measures.seconds,
+            measures.g_loss,
+            measures.d_loss,
+            measures.d_real_accuracy,
+            measures.d_fake_accuracy,
+            payload,
+        ),
+    ).fetchone()
+    assert row is not None
+    return Submission(verdict=Verdict(row[0]), reason=row[1])
+
+
+def heartbeat(connection: Connection, worker: int, boot: UUID) -> list[int]:
+    """Renew this start's leases; returns those that are still held."""
+    row = connection.execute("SELECT student.heartbeat(%s, %s)", (worker, boot)).fetchone()
+    return row[0] if row else []
+
+
+def release(connection: Connection, lease_id: int, boot: UUID, reason: str) -> None:
+    """Give a lease back unfinished."""
+    connection.execute("SELECT student.release(%s, %s, %s)", (lease_id, boot, reason))
+
+
+def my_credit(connection: Connection) -> tuple[int, int, float]:
+    """Units, images and seconds of work that were accepted so far."""
+    row = connection.execute("SELECT units, images, seconds FROM student.my_credit()").fetchone()
+    return row if row else (0, 0, 0.0)

