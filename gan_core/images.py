@@ -75,8 +75,7 @@ def open_images(
     if kind not in SOURCES or bool(place) == (kind == "digits"):
         raise DataError(f"Unknown data {data!r}. Write digits, folder:PATH or zip:PATH.")
     source = SOURCES[kind](Path(place).expanduser().resolve())
-    key = _digest(kind, source.stamp, image_size, channels, TRANSFORM_VERSION)
-    folder = cache / f"{kind}-{image_size}x{channels}-{key}"
+    folder = cache / f"{kind}-{image_size}x{channels}-{_digest(source.stamp, TRANSFORM_VERSION)}"
     cached = prepared(folder, (image_size, image_size, channels), source.files, progress)
     return ImageSet(data, cached.pixels, cached.labels, cached.fingerprint, cached.skipped)
 

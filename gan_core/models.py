@@ -14,6 +14,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from gan_core.plan import ModelName, Plan
 
 Part = Literal["generator", "discriminator", "statistics"]
+POWER_ITERATIONS = 15  # for the first estimate of the largest singular value; PyTorch takes as many
 PARTS: tuple[Part, ...] = ("generator", "discriminator", "statistics")
 
 
@@ -235,9 +236,16 @@ def initial_weights(plan: Plan) -> Vectors:
                 values.zero_()
             else:
                 values.normal_(1, 0.02, generator=random)
-    for spec in layout.statistics:  # spectral norm starts from random directions; batch norm from mean 0, variance 1
+    for spec in layout.statistics:  # batch norm starts from mean 0 and variance 1; spectral norm from random directions
         if not spec.name.endswith(("running_mean", "running_var")):
             values = weights.statistics[spec.start : spec.stop]
             values.normal_(generator=random)
             values /= values.norm()
+    if (
+        plan.model == "spectral"
+    ):  # each forward pass in training mode turns the directions closer to the singular vectors
+        networks.load(weights)
+        for _ in range(POWER_ITERATIONS):
+            networks.discriminator(torch.zeros(1, plan.channels, plan.image_size, plan.image_size))
+        weights.statistics = networks.read().statistics
     return weights

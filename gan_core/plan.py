@@ -76,10 +76,8 @@ class Plan(BaseModel):
     ] = "local_steps"
     images_per_unit: Annotated[
         int, Field(ge=2, le=1_000_000, description="Images in one unit: the smallest thing handed out.")
-    ] = 640
-    quorum: Annotated[int, Field(ge=2, le=100_000_000, description="Images an iteration needs before it closes.")] = (
-        1_920
-    )
+    ] = 625
+    quorum: Annotated[int, Field(ge=2, le=100_000_000, description="Images that close an iteration.")] = 1_875
     min_quorum: Annotated[
         float,
         Field(

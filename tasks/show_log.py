@@ -1,14 +1,8 @@
-"""Let a run's own messages appear in its terminal too; Prefect alone would only send them to the server."""
+"""Let a run's own messages through: Prefect hands on what `classgan` logs, but only if the level lets it."""
 
 import logging
-import sys
 
 
 def show_log() -> None:
-    """Print what `classgan` logs, once, in one line each."""
-    logger = logging.getLogger("classgan")
-    logger.setLevel(logging.INFO)
-    if not any(isinstance(handler, logging.StreamHandler) for handler in logger.handlers):
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
-        logger.addHandler(handler)
+    """Show what `classgan` logs, in the terminal and in the Prefect UI."""
+    logging.getLogger("classgan").setLevel(logging.INFO)

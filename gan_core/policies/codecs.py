@@ -22,7 +22,8 @@ from gan_core.plan import CodecName
 
 VERSION = "1"
 BLOCK = 256  # int8: numbers that share a scale; 1.3 % relative error on heavy-tailed gradients
-MAX_HEADER = 1 << 20  # bytes; the largest model's header is below 10 kB
+SMALLEST = 2.0**-149  # of float32: a scale below would be zero
+FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,16 @@ def _float16_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
     exponent = float(arrays[1][0])
     if not (exponent.is_integer() and -200 <= exponent <= 200):
         raise PayloadError(f"scale exponent {exponent} is not a whole number from -200 to 200")
-    return torch.ldexp(torch.from_numpy(arrays[0].astype(np.float64)), torch.tensor(int(exponent) - 15)).float()
+    if not np.isfinite(arrays[0]).all():
+        raise PayloadError("half-precision numbers that are not finite")
+    exact = torch.ldexp(torch.from_numpy(arrays[0].astype(np.float64)), torch.tensor(int(exponent) - 15))
+    return exact.clamp(-FLOAT32_MAX, FLOAT32_MAX).float()  # the largest numbers may have been rounded up beyond it
 
 
 def _int8_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray, ...]:
     padded = torch.nn.functional.pad(values, (0, -values.numel() % BLOCK)).view(-1, BLOCK)
-    scale = padded.abs().amax(dim=1, keepdim=True) / 127
-    steps = torch.where(scale > 0, padded / scale, 0.0).clamp_(-127, 127)
+    scale = (padded.abs().amax(dim=1, keepdim=True) / 127).clamp_min(SMALLEST)
+    steps = (padded / scale).clamp_(-127, 127)
     # Stochastic rounding keeps the mean right; its randomness is the unit's, so a unit still encodes to the same bytes.
     rounded = (steps + torch.rand(steps.shape, generator=random)).floor_().clamp_(-127, 127)
     return rounded.to(torch.int8).view(-1)[: values.numel()].numpy(), scale.view(-1).numpy()

@@ -25,6 +25,7 @@ from PIL import Image, ImageOps
 
 import gan_core
 from gan_core import image_cache
+from gan_core import images as images_module
 from gan_core.errors import DataError
 from gan_core.image_cache import TRANSFORM_VERSION
 from gan_core.images import GAP, GAP_GREY, ImageSet, grid, open_images, require_same_data
@@ -66,8 +67,8 @@ def who(images: ImageSet) -> list[int]:
 
 def zipped(folder: Path, path: Path, below: str = "", method: int = zipfile.ZIP_DEFLATED) -> Path:
     with zipfile.ZipFile(path, "w", method) as archive:
-        for file in sorted(folder.rglob("*"), reverse=True):
-            archive.write(file, below + file.relative_to(folder).as_posix())
+        for file in sorted(folder.rglob("*.*"), reverse=True):
+            archive.writestr(below + file.relative_to(folder).as_posix(), file.read_bytes())
     return path
 
 
@@ -381,6 +382,16 @@ def test_broken_images_in_a_zip_are_left_out(open_, tmp_path):
     assert who(images) == [0, 1, 2, 4]
 
 
+def test_only_jpeg_and_png_are_decoded_whatever_the_name_says(open_, tmp_path):
+    """Pillow knows formats that start other programs."""
+    folder = numbered(tmp_path / "a", 2)
+    save(flat((5, 5, 5)), folder / "gif.png", format="GIF")
+    save(flat((6, 6, 6)), folder / "jpeg.png", format="JPEG")
+    images = open_(f"folder:{folder}")
+    assert images.skipped == ("gif.png",)
+    assert who(images) == [0, 1, 6]
+
+
 @pytest.mark.parametrize(("broken", "allowed"), [(2, True), (3, False), (4, False)])
 def test_at_most_half_may_be_broken(open_, tmp_path, broken, allowed):
     folder = numbered(tmp_path / "a", 4)
@@ -442,13 +453,22 @@ def test_missing_data_is_named_with_the_next_step(open_, tmp_path, data, sentenc
     assert not list(tmp_path.glob("cache/*/images.json"))
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="nothing is unreadable for an administrator")
-def test_a_folder_without_permission_is_named(open_, tmp_path):
-    locked = numbered(tmp_path / "a" / "locked", 1)
-    locked.chmod(0)
-    with pytest.raises(DataError, match=r"locked can't be read \(Permission denied\)"):
+def test_a_folder_without_permission_is_named_unless_it_is_hidden(open_, tmp_path, monkeypatch):
+    """Drives have hidden folders that nobody may read, such as .Trashes."""
+    original = os.scandir
+
+    def guarded(path: str):
+        if path.endswith("locked"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return original(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    numbered(tmp_path / "a" / ".locked", 1)
+    numbered(tmp_path / "a", 2)
+    assert who(open_(f"folder:{tmp_path / 'a'}")) == [0, 1]
+    numbered(tmp_path / "a" / "locked", 1)
+    with pytest.raises(DataError, match=r"/locked can't be read \(Permission denied\)"):
         open_(f"folder:{tmp_path / 'a'}")
-    locked.chmod(0o700)
 
 
 def test_the_second_time_nothing_is_decoded(open_, tmp_path, monkeypatch):
@@ -483,6 +503,16 @@ def test_sizes_and_channels_have_their_own_cache(open_, tmp_path):
         for size in (8, 16) for channels in (1, 3)
     ]
     assert shapes == [(3, 8, 8, 1), (3, 8, 8, 3), (3, 16, 16, 1), (3, 16, 16, 3)]
+
+
+def test_another_way_of_resizing_is_another_cache_and_another_fingerprint(open_, tmp_path, monkeypatch):
+    folder = numbered(tmp_path / "a", 3)
+    before = open_(f"folder:{folder}").fingerprint
+    for module in (images_module, image_cache):
+        monkeypatch.setattr(module, "TRANSFORM_VERSION", TRANSFORM_VERSION + 1)
+    with counted_decodes(monkeypatch) as calls:
+        assert open_(f"folder:{folder}").fingerprint != before
+    assert len(calls) == 3
 
 
 def test_progress_counts_every_image_once(open_, tmp_path, monkeypatch):
@@ -542,11 +572,13 @@ def test_only_what_is_surely_whole_is_kept(open_, tmp_path, monkeypatch, damage,
     files = work / "pixels", work / "records"
     for file, content in zip(files, damage(*(file.read_bytes() for file in files)), strict=True):
         file.write_bytes(content)
+    with counted_decodes(monkeypatch, stop_at=5), pytest.raises(KeyboardInterrupt):   # after one more block
+        open_(f"folder:{folder}")
     with counted_decodes(monkeypatch) as calls:
         images = open_(f"folder:{folder}")
     assert who(images) == list(range(20))
     assert images.skipped == ()
-    assert len(calls) == 20 - kept
+    assert len(calls) == 20 - kept - 4
 
 
 def test_a_damaged_cache_says_what_to_delete(open_, tmp_path):

@@ -30,8 +30,8 @@ BEGIN
     -- As many units as keep this machine busy for the plan's target time, so that slow and fast ones finish together.
     want := least((chosen.plan->>'max_units_per_lease')::integer, greatest(1, floor(
         coalesce(speed, 0) * (chosen.plan->>'target_seconds')::float / (chosen.plan->>'images_per_unit')::float)::integer));
-    IF want > 1 THEN  -- but never more than a fair share of what is left: the others are waiting too
-        want := least(want, greatest(1, ceil(
+    IF want > 1 THEN  -- but never more than a fair share of what is left: the others are waiting too, and who is first takes the rest
+        want := least(want, greatest(1, floor(
             (SELECT count(*) FROM units AS u WHERE u.training_id = chosen.id AND u.iteration = chosen.iteration AND u.state = 'open')::float
             / greatest(1, (SELECT count(*) FROM workers WHERE last_seen > now() - interval '1 minute'))
         )::integer));

@@ -1,0 +1,95 @@
+"""Fixtures: a private PostgreSQL with one fresh database for each test, tiny plans, real digits."""
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+import torch
+
+from classroom import Classroom
+from deployments.postgres import Postgres
+from gan_core.images import ImageSet, open_images
+from gan_core.plan import Plan
+from gan_core.store.migrate import migrate
+
+_numbers = count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--test-url", default=os.environ.get("CLASSGAN_TEST_URL", ""), help="PostgreSQL superuser URL to test against, instead of a private one")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Bit-for-bit comparisons need the same number of threads everywhere."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a PostgreSQL server's `template` database, migrated; tests get clones of it."""
+    if given := request.config.getoption("--test-url"):
+        yield from _with_template(given)
+        return
+    private = Postgres(tmp_path_factory.mktemp("server") / "postgres")
+    private.start()
+    try:
+        yield from _with_template(private.url())
+    finally:
+        private.stop()
+
+
+def _with_template(url: str) -> Iterator[str]:
+    template = url.replace("/classgan?", "/template?")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS template WITH (FORCE)")
+        connection.execute("CREATE DATABASE template")
+    migrate(template)
+    yield template
+
+
+@pytest.fixture
+def database(server: str) -> Iterator[str]:
+    """URL of a fresh, migrated database."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    admin = server.replace("/template?", "/postgres?")
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template")
+    yield server.replace("/template?", f"/{name}?")
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def connection(database: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of resized images, shared by the whole session."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def digits(cache: Path) -> ImageSet:
+    """The 5,000 real digits at 32x32."""
+    return open_images("digits", image_size=32, channels=1, cache=cache)
+
+
+@pytest.fixture
+def classroom(database: str, cache: Path) -> Classroom:
+    return Classroom(database, cache)
+
+
+@pytest.fixture
+def tiny() -> Plan:
+    """The smallest plan that is still a GAN: 32x32 digits, a few thousand parameters, three units an iteration."""
+    return Plan(
+        latent_dim=4, generator_width=4, discriminator_width=4, batch_size=8, images_per_unit=16, quorum=48, iterations=3,
+        codec="float32", max_units_per_lease=1, ema_half_life=100, checkpoint_interval=2,
+    )

@@ -1,0 +1,76 @@
+"""From data set to units: every image exactly once an epoch, whatever the sizes."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gan_core.errors import DataError
+from gan_core.plan import Plan
+from gan_core.policies.sampling import SAMPLERS, cut_units
+
+
+def plan_for(sampler: str, per_unit: int, quorum: int) -> Plan:
+    return Plan(sampler=sampler, batch_size=2, images_per_unit=per_unit, quorum=quorum)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@settings(max_examples=60, deadline=None)
+@given(images=st.integers(1, 400), per_unit=st.integers(2, 90), factor=st.integers(1, 4), epochs=st.integers(1, 3))
+def test_an_epochs_units_hold_every_image_exactly_once(sampler, images, per_unit, factor, epochs):
+    plan, labels = plan_for(sampler, per_unit, per_unit * factor), np.arange(images) % 3
+    position, seen = 0, {epoch: Counter() for epoch in range(epochs)}
+    while position < epochs * images:
+        units, position = cut_units(plan, position, images, labels)
+        assert sum(u.images for u in units) >= plan.quorum
+        assert [u.ordinal for u in units] == list(range(len(units)))
+        for unit in units:
+            assert 1 <= unit.images <= per_unit
+            if unit.epoch < epochs:
+                seen[unit.epoch].update(unit.indices)
+    for counter in seen.values():
+        assert counter == Counter(range(images))
+
+
+def test_the_last_short_unit_is_used_and_the_next_begins_a_new_epoch():
+    plan = plan_for("sequential", 4, 12)
+    units, position = cut_units(plan, 0, 10)
+    assert [(u.epoch, u.indices) for u in units] == [
+        (0, (0, 1, 2, 3)), (0, (4, 5, 6, 7)), (0, (8, 9)), (1, (0, 1, 2, 3)),
+    ]
+    assert position == 14
+
+
+def test_a_unit_is_a_pure_function_of_plan_and_position():
+    plan = plan_for("shuffled", 16, 48)
+    assert cut_units(plan, 96, 1000) == cut_units(plan, 96, 1000)
+    assert cut_units(plan, 96, 1000) != cut_units(plan.changed(seed=1), 96, 1000)
+
+
+def test_no_two_units_share_a_seed():
+    plan = plan_for("shuffled", 10, 5000)
+    seeds = [u.seed for u in cut_units(plan, 0, 1000)[0]]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= s < 2**63 for s in seeds)
+
+
+def test_every_epoch_has_another_order():
+    plan = plan_for("shuffled", 100, 200)
+    units, _ = cut_units(plan, 0, 100)
+    assert units[0].indices != units[1].indices
+    assert sorted(units[0].indices) == sorted(units[1].indices)
+
+
+def test_stratified_units_hold_the_labels_evenly(digits):
+    plan = plan_for("stratified", 100, 5000)
+    for unit in cut_units(plan, 0, len(digits), digits.labels)[0]:
+        counts = Counter(digits.labels[list(unit.indices)].tolist())
+        assert min(counts.values()) >= 9
+        assert max(counts.values()) <= 11
+
+
+def test_stratified_without_labels_says_what_to_do():
+    with pytest.raises(DataError, match="Choose `shuffled`"):
+        cut_units(plan_for("stratified", 10, 10), 0, 100, None)
