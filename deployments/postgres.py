@@ -13,7 +13,7 @@ from gan_core.errors import StackError, StoreUnreachable
 from gan_core.store.engine import connect
 
 START_SECONDS = 60  # slowest start seen: 12 s, recovering after kill -9 on a busy two-core machine
-OWNER = "classgan"  # the superuser inside: the instructor
+OWNER = "instructor"  # the superuser inside: the instructor
 SYSTEM_USER = "pgserver"  # PostgreSQL refuses to run as root; then it runs as this user
 
 

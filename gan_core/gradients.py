@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gan_core.images import ImageSet
 from gan_core.losses import LOSSES, Loss
-from gan_core.models import Networks, Vectors, flatten
+from gan_core.models import PARTS, Networks, Vectors, flatten
 from gan_core.plan import Plan
 from gan_core.units import Measures, WorkUnit
 
@@ -97,14 +97,19 @@ class _Tally:
 
 
 def mean_gradient(
-    plan: Plan, networks: Networks, images: ImageSet, units: Sequence[WorkUnit], beat: Beat
+    plan: Plan, networks: Networks, images: ImageSet, units: Sequence[WorkUnit], weights: Vectors, beat: Beat
 ) -> tuple[Vectors, _Tally]:
-    """Both networks' mean gradients over all images of the units, at the weights as they stand: none is changed."""
+    """Both networks' mean gradients over all images of the units, at the weights as they stand: none is changed.
+
+    Norm statistics start afresh at each unit and are averaged like the gradients, so a lease of several units is the
+    mean of its units and nothing else.
+    """
     loss, tally = LOSSES[plan.loss], _Tally(networks.device)
     networks.generator.train()
     networks.discriminator.train()
-    sums = {part: [torch.zeros_like(p) for p in networks.tensors(part)] for part in ("generator", "discriminator")}
+    sums = {part: [torch.zeros_like(t) for t in networks.tensors(part)] for part in PARTS}
     for unit in units:
+        networks.load(weights, parts=("statistics",))
         for real, noise in batches(plan, networks, images, unit):
             fake = networks.generator(noise)
             d_gradient, d_loss, real_logits, fake_logits = discriminator_gradient(networks, loss, real, fake)
@@ -113,8 +118,8 @@ def mean_gradient(
             torch._foreach_add_(sums["generator"], g_gradient, alpha=len(real))
             tally.add(g_loss, d_loss, real_logits, fake_logits)
             beat()
-    g, d = (flatten(sums[part]) / tally.images for part in ("generator", "discriminator"))
-    return Vectors(g, d, flatten(networks.tensors("statistics"))), tally
+        torch._foreach_add_(sums["statistics"], list(networks.tensors("statistics")), alpha=unit.images)
+    return Vectors(*(flatten(sums[part]) / tally.images for part in PARTS)), tally
 
 
 def local_steps(
@@ -169,7 +174,7 @@ def contribute(
     started = time.perf_counter()
     networks.load(weights)
     if plan.contribution == "gradient":
-        vectors, tally = mean_gradient(plan, networks, images, units, beat)
+        vectors, tally = mean_gradient(plan, networks, images, units, weights, beat)
     else:
         vectors, tally = local_steps(plan, networks, images, units, weights, beat)
     return vectors, tally.measures(time.perf_counter() - started)

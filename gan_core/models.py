@@ -1,7 +1,7 @@
 """Generator and discriminator, and the one flat form in which their numbers travel."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -172,8 +172,9 @@ class Networks:
             yield from getattr(self, part).parameters()
 
     @torch.no_grad()
-    def load(self, weights: Vectors) -> None:
-        for part in PARTS:
+    def load(self, weights: Vectors, parts: Iterable[Part] = PARTS) -> None:
+        """Fill these parts; everything by default."""
+        for part in parts:
             vector = weights.part(part)
             for spec, tensor in zip(self.layout.part(part), self.tensors(part), strict=True):
                 tensor.copy_(vector[spec.start : spec.stop].view(spec.shape))
@@ -184,7 +185,7 @@ class Networks:
         return Vectors(*(flatten(self.tensors(part)) for part in PARTS))
 
 
-def flatten(tensors: Iterator[Tensor] | tuple[Tensor, ...] | list[Tensor]) -> Tensor:
+def flatten(tensors: Iterable[Tensor]) -> Tensor:
     """One flat float32 CPU vector of all elements, each tensor in its logical (contiguous) order."""
     pieces = [t.detach().contiguous().view(-1).to("cpu", torch.float32) for t in tensors]
     return torch.cat(pieces) if pieces else torch.zeros(0)

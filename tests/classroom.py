@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
+import torch
 
 from gan_core.coordinator import Coordinator
 from gan_core.plan import Plan
 from gan_core.shift import Shift
 from gan_core.store.migrate import add_student
+from gan_core.update import State, tensors_of
 
 
 @dataclass
@@ -26,7 +28,7 @@ class Classroom:
         """The same database with a student's login; the student exists from now on."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             add_student(connection, login)
-        return self.url.replace("//classgan@", f"//{login}@")
+        return self.url.replace("//instructor@", f"//{login}@")
 
     def shift(self, name: str, should_stop: Callable[[], bool] | None = None) -> Shift:
         return Shift(self.student_url(name), name, "cpu", self.cache, should_stop or self.stop.is_set)
@@ -54,3 +56,9 @@ class Classroom:
             if training.is_done:
                 training.finish()
         return training
+
+
+def same_bits(a: State, b: State) -> bool:
+    """Whether two states hold the very same numbers: weights, averages, optimiser."""
+    ours, theirs = tensors_of(a), tensors_of(b)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -31,14 +31,14 @@ def units_open(connection, tiny):
 @pytest.fixture
 def machine(connection):
     """A registered worker: (worker id, boot id)."""
-    add_student(connection, "classgan")
+    add_student(connection, "instructor")
     boot = uuid4()
     return student.register(connection, "desk", boot, "cpu", {}), boot
 
 
 def test_32_connections_share_5000_units_and_none_is_lost_or_leased_twice(database, connection, units_open, tiny):
     training = units_open(5000)
-    add_student(connection, "classgan")
+    add_student(connection, "instructor")
     start, taken = threading.Barrier(32), [[] for _ in range(32)]
 
     def work(number: int) -> None:
@@ -92,7 +92,7 @@ def _claim_statement() -> str:
     text = dict(function_files())["04_claim.sql"]
     statement = text.split("WITH candidate AS (")[1].split("FOR UPDATE")[0]
     lines = [line.split("--")[0] for line in statement.splitlines()]
-    return "\n".join(lines).replace("chosen.id", "1").replace("chosen.iteration", "0").replace("want", "3")
+    return "\n".join(lines).replace("FROM units", "FROM classgan.units").replace("chosen.id", "1").replace("chosen.iteration", "0").replace("want", "3")
 
 
 def test_the_lowest_unit_comes_first(connection, units_open, machine):

@@ -15,7 +15,7 @@ from gan_core.units import TrainingState, UnitState, Verdict
 def student_connection(database, connection):
     """A student's own connection."""
     add_student(connection, "ada")
-    with psycopg.connect(database.replace("//classgan@", "//ada@"), autocommit=True) as theirs:
+    with psycopg.connect(database.replace("//instructor@", "//ada@"), autocommit=True) as theirs:
         yield theirs
 
 
@@ -102,7 +102,7 @@ def test_a_login_that_is_no_student_is_told_so(database, connection):
     connection.execute("DROP ROLE IF EXISTS stranger")
     connection.execute("CREATE ROLE stranger LOGIN IN ROLE classgan_student")
     with (
-        psycopg.connect(database.replace("//classgan@", "//stranger@"), autocommit=True) as theirs,
+        psycopg.connect(database.replace("//instructor@", "//stranger@"), autocommit=True) as theirs,
         pytest.raises(psycopg.errors.InsufficientPrivilege, match="not a student of this class"),
     ):
         theirs.execute("SELECT * FROM student.my_credit()")

@@ -29,7 +29,7 @@ def training(connection, tiny) -> int:
 
 @pytest.fixture
 def machine(connection):
-    add_student(connection, "classgan")
+    add_student(connection, "instructor")
     boot = uuid4()
     return student.register(connection, "desk", boot, "cpu", {}), boot
 
@@ -94,7 +94,7 @@ def test_nobody_answers_for_a_foreign_lease(database, connection, training, mach
         assert student.submit(connection, lease.id, boot, MEASURES, PAYLOAD).verdict is Verdict.FOREIGN
     assert student.submit(connection, 10**9, machine[1], MEASURES, PAYLOAD).verdict is Verdict.FOREIGN
     add_student(connection, "mallory")
-    with psycopg.connect(database.replace("//classgan@", "//mallory@"), autocommit=True) as theirs:
+    with psycopg.connect(database.replace("//instructor@", "//mallory@"), autocommit=True) as theirs:
         assert student.submit(theirs, lease.id, machine[1], MEASURES, PAYLOAD).verdict is Verdict.FOREIGN
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="not one of yours"):
             student.claim(theirs, *machine)

@@ -18,11 +18,11 @@ BEGIN
     PERFORM classgan.expire_leases();
     UPDATE workers SET last_seen = now() WHERE id = p_worker RETURNING images_per_second INTO speed;
 
-    SELECT * INTO chosen FROM trainings AS t
-    WHERE t.state = 'running' AND EXISTS (
+    SELECT t.* INTO chosen FROM trainings AS t, LATERAL (  -- in the index's order: finds the first without a scan
         SELECT FROM units AS u WHERE u.training_id = t.id AND u.iteration = t.iteration AND u.state = 'open'
-    )
-    ORDER BY t.id LIMIT 1;
+        ORDER BY u.training_id, u.iteration, u.ordinal LIMIT 1
+    ) AS something_open
+    WHERE t.state = 'running' ORDER BY t.id LIMIT 1;
     IF NOT FOUND THEN
         RETURN;
     END IF;

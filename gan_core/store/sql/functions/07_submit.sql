@@ -3,7 +3,7 @@
 CREATE FUNCTION student.submit(
     p_lease bigint, p_boot uuid, p_seconds float, p_g_loss float, p_d_loss float,
     p_d_real_accuracy float, p_d_fake_accuracy float, p_payload bytea
-) RETURNS TABLE (verdict verdict, reason text)
+) RETURNS TABLE (verdict classgan.verdict, reason text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -11,7 +11,7 @@ DECLARE
     expected bigint;
     held integer;
     done_id bigint;
-    answer verdict := 'accepted';
+    answer classgan.verdict := 'accepted';
     why text := '';
 BEGIN
     SELECT l.* INTO mine FROM leases AS l JOIN workers AS w ON w.id = l.worker_id

@@ -1,0 +1,33 @@
+"""Fair comparisons on a machine that others use too."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def interleaved(variants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """What each variant returned, round by round.
+
+    The variants take turns (A B A B), so that a machine that gets busy or hot slows all of them, not the last one.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, measure in variants.items():
+            taken[name].append(measure())
+    return taken
+
+
+def ratio(values: Sequence[float], baseline: Sequence[float]) -> float:
+    """The median of value / baseline within each round: neighbours in time are compared, and one bad round is ignored."""
+    return statistics.median(value / base for value, base in zip(values, baseline, strict=True))
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)

@@ -1,0 +1,69 @@
+"""A class on this machine without Prefect: a real embedded PostgreSQL, and real shifts in processes of their own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.children import Child, child
+from deployments.postgres import OWNER, Postgres
+from gan_core.plan import Plan
+from gan_core.settings import settings
+from gan_core.store.engine import connect
+from gan_core.store.migrate import add_student, migrate
+
+
+@dataclass(frozen=True, slots=True)
+class School:
+    """One database and a folder, both gone when the block ends."""
+
+    folder: Path
+    url: str  # as the instructor
+
+    @property
+    def cache(self) -> Path:
+        """Folder of resized images."""
+        return self.folder / "cache"
+
+    def student_url(self, login: str) -> str:
+        """The same database with a student's login; the student exists from now on."""
+        with connect(self.url) as connection:
+            add_student(connection, login)
+        return self.url.replace(f"//{OWNER}@", f"//{login}@")
+
+    @contextmanager
+    def worker(self, login: str, threads: int = 1) -> Iterator[Child]:
+        """A shift in a process of its own, known to the database when the block begins."""
+        with child("worker", self.student_url(login), login, self.cache, threads) as process:
+            process.answer()
+            yield process
+
+    @contextmanager
+    def leader(self, name: str, plan: Plan) -> Iterator[Child]:
+        """A coordinator in a process of its own: `ask` it for the verbs in bench/lead.py."""
+        with child("lead", self.url, name, self.cache) as process:
+            process.ask(plan.model_dump_json())
+            yield process
+
+
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """A folder beside the product's own, so that the disk is the one a class would use."""
+    home = settings().home.resolve()
+    home.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="bench-", dir=home, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def school() -> Iterator[School]:
+    """A fresh, migrated database that stops with the block."""
+    with workplace() as folder:
+        postgres = Postgres(folder / "postgres")
+        try:
+            postgres.start()
+            migrate(postgres.url())
+            yield School(folder, postgres.url())
+        finally:
+            postgres.stop()

@@ -1,0 +1,22 @@
+"""One shift in a process of its own: `python -m bench.worker URL NAME CACHE THREADS`. Ends when its stdin does."""
+
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+from bench.children import say, when_stdin_closes
+from gan_core.shift import Shift
+
+
+def main(url: str, name: str, cache: str, threads: str) -> None:
+    torch.set_num_threads(int(threads))
+    stop = threading.Event()
+    when_stdin_closes(stop.set)
+    say("ready")
+    Shift(url, name, "cpu", Path(cache), stop.is_set).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,99 @@
+"""Started again, a training continues where it stood: with the weights that an unbroken run would have had."""
+
+import psycopg
+import pytest
+
+from gan_core.coordinator import Coordinator
+from gan_core.errors import TrainingError
+from gan_core.store import trainings
+from gan_core.trainer import train_local
+from gan_core.units import TrainingState
+from classroom import same_bits
+
+
+@pytest.mark.parametrize("kind", ["gradient", "local_steps"])
+@pytest.mark.parametrize("stop_at", [1, 2, 3, 5])
+def test_a_coordinator_that_dies_between_iterations_is_continued_bit_for_bit(classroom, tiny, digits, kind, stop_at):
+    """With checkpoints every 2 iterations: stopped on one, and beyond one."""
+    plan = tiny.changed(contribution=kind, iterations=6)
+    with classroom.working(2):
+        classroom.train(plan, until=stop_at)
+        trained = classroom.train(plan)
+    assert same_bits(trained.state, train_local(plan, digits))
+
+
+@pytest.mark.parametrize("step", ["after create_units", "after gather", "before publish commits"])
+def test_a_coordinator_that_dies_in_the_middle_of_an_iteration_is_continued_bit_for_bit(classroom, tiny, digits, step, monkeypatch):
+    plan = tiny.changed(iterations=4)
+    with classroom.working(2):
+        with Coordinator(classroom.url, "test", plan, classroom.cache) as doomed:
+            for _ in range(2):
+                doomed.create_units()
+                doomed.publish(doomed.gather())
+            doomed.create_units()
+            if step != "after create_units":
+                gathered = doomed.gather()
+            if step == "before publish commits":
+                monkeypatch.setattr(trainings, "publish", _fails)
+                with pytest.raises(ZeroDivisionError):
+                    doomed.publish(gathered)
+                monkeypatch.undo()
+        trained = classroom.train(plan)
+    assert same_bits(trained.state, train_local(plan, digits))
+
+
+def _fails(*args):
+    raise ZeroDivisionError
+
+
+def test_a_finished_training_given_more_iterations_goes_on(classroom, tiny, digits):
+    with classroom.working(2):
+        classroom.train(tiny.changed(iterations=2))
+        trained = classroom.train(tiny.changed(iterations=5))
+    assert same_bits(trained.state, train_local(tiny.changed(iterations=5), digits))
+
+
+def test_another_plan_under_the_same_name_is_refused_in_a_sentence(classroom, tiny):
+    with classroom.working(1):
+        classroom.train(tiny)
+    with pytest.raises(TrainingError, match=r"seed was 0, now 1.*another name"):
+        classroom.train(tiny.changed(seed=1))
+
+
+def test_a_training_that_began_with_other_images_is_refused(classroom, tiny):
+    with classroom.working(1):
+        classroom.train(tiny, until=1)
+    with psycopg.connect(classroom.url, autocommit=True) as connection:
+        connection.execute("UPDATE classgan.trainings SET data_fingerprint = 'feedfeedfeedfeed'")
+    with pytest.raises(TrainingError, match="began with other images"):
+        classroom.train(tiny)
+
+
+def test_a_machine_with_other_images_gives_its_units_back_and_says_why(classroom, tiny, monkeypatch):
+    from gan_core import shift as shift_module
+
+    monkeypatch.setattr(shift_module, "PAUSE_AFTER_FAULT", 0.01)
+    shift = classroom.shift("odd")
+    with Coordinator(classroom.url, "test", tiny, classroom.cache) as training:
+        training.create_units()
+        with psycopg.connect(classroom.url, autocommit=True) as connection:
+            connection.execute("UPDATE classgan.trainings SET data_fingerprint = 'feedfeedfeedfeed'")
+            shift.run(max_seconds=1)
+            assert connection.execute("SELECT count(*) FROM classgan.units WHERE state = 'open'").fetchone() == (3,)
+            message = connection.execute("SELECT message FROM classgan.workers").fetchone()[0]
+    assert "feedfeedfeedfeed" in message
+
+
+def test_checkpoints_bound_what_is_stored(classroom, tiny):
+    """Gradients go once a checkpoint holds their effect; weights and checkpoints keep the last few. The ledger stays."""
+    with classroom.working(2):
+        classroom.train(tiny.changed(iterations=9))
+    with psycopg.connect(classroom.url, autocommit=True) as connection:
+        def rows(table):
+            return connection.execute(f"SELECT count(*) FROM classgan.{table}").fetchone()[0]
+
+        assert rows("gradients") == 0
+        assert rows("weights") == trainings.KEPT_WEIGHTS
+        assert rows("checkpoints") <= trainings.KEPT_CHECKPOINTS
+        assert rows("contributions") == 27
+        assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
