@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ class Child:
     """A running child process."""
 
     def __init__(self, module: str, *arguments: object) -> None:
+        self.module = module
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"bench.{module}", *map(str, arguments)],
             cwd=ROOT,
@@ -35,16 +36,21 @@ class Child:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{' '.join(map(str, self.process.args[1:4]))} ended with {self.process.wait()}")
+            raise RuntimeError(f"bench.{self.module} ended by itself with exit status {self.process.wait()}")
         return json.loads(line)
 
     def ask(self, line: str) -> Any:
         self.tell(line)
         return self.answer()
 
-    def end(self) -> None:
+    def stop(self) -> None:
+        """Ask it to end, and don't wait."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+    def end(self) -> None:
+        self.stop()
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -53,7 +59,7 @@ class Child:
 
 
 @contextmanager
-def child(module: str, *arguments: object) -> Iterator[Child]:
+def child(module: str, *arguments: object) -> Generator[Child]:
     """A child process that lives as long as this block."""
     process = Child(module, *arguments)
     try:

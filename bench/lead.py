@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from bench.children import say
+from bench.measure import warm_up
 from bench.spans import traced
 from gan_core.coordinator import Coordinator
 from gan_core.plan import Plan
@@ -36,6 +37,7 @@ VERBS: Mapping[str, Callable[[Coordinator], None]] = MappingProxyType(
 
 def main(url: str, name: str, cache: str) -> None:
     plan = Plan.model_validate_json(sys.stdin.readline())
+    warm_up()
     with Coordinator(url, name, plan, Path(cache)) as training:
         say("ready")
         for line in sys.stdin:

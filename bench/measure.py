@@ -4,6 +4,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import torch
+
 
 def seconds_of(work: Callable[[], object]) -> float:
     """Wall time of one call."""
@@ -31,3 +33,8 @@ def ratio(values: Sequence[float], baseline: Sequence[float]) -> float:
 
 def median(values: Sequence[float]) -> float:
     return statistics.median(values)
+
+
+def warm_up() -> None:
+    """Make a process's first optimiser: PyTorch imports its compiler for it, seconds that come once and say nothing."""
+    torch.optim.Adam([torch.zeros(1)])

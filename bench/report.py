@@ -92,7 +92,9 @@ def print_section(section: Section, console: Console) -> None:
 def print_summary(sections: Sequence[Section], console: Console) -> None:
     judged = [(s.name, row) for s in sections for row in s.rows if row.judgement]
     missed = [
-        f"{name}: {row.label} ({row.judgement.target})" for name, row in judged if row.judgement and not row.judgement.met
+        f"{name}: {row.label} ({row.judgement.target})"
+        for name, row in judged
+        if row.judgement and not row.judgement.met
     ]
     console.print(f"{len(judged) - len(missed)} of {len(judged)} targets met on {machine()}.", highlight=False)
     for line in missed:

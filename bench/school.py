@@ -1,6 +1,7 @@
 """A class on this machine without Prefect: a real embedded PostgreSQL, and real shifts in processes of their own."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from gan_core.plan import Plan
 from gan_core.settings import settings
 from gan_core.store.engine import connect
 from gan_core.store.migrate import add_student, migrate
+
+START_SECONDS = 120  # importing PyTorch takes seconds, on a busy machine tens of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +36,34 @@ class School:
         return self.url.replace(f"//{OWNER}@", f"//{login}@")
 
     @contextmanager
-    def worker(self, login: str, threads: int = 1) -> Iterator[Child]:
-        """A shift in a process of its own, known to the database when the block begins."""
-        with child("worker", self.student_url(login), login, self.cache, threads) as process:
-            process.answer()
-            yield process
+    def workers(self, *logins: str, threads: int = 1) -> Generator[None]:
+        """A shift for each login, in processes of their own, all of them looking for work when the block begins."""
+        started: list[Child] = []
+        try:
+            for login in logins:
+                started.append(Child("worker", self.student_url(login), login, self.cache, threads))
+            self._wait_for(logins)
+            yield
+        finally:
+            for process in started:
+                process.stop()  # all of them finish their units at the same time
+            for process in started:
+                process.end()
+
+    def _wait_for(self, logins: tuple[str, ...]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        with connect(self.url) as connection:
+            while time.monotonic() < deadline:
+                row = connection.execute(
+                    "SELECT count(*) FROM classgan.workers WHERE name = ANY (%s)", (list(logins),)
+                ).fetchone()
+                if row and row[0] == len(logins):
+                    return
+                time.sleep(0.05)
+        raise RuntimeError(f"not all of {', '.join(logins)} were at work within {START_SECONDS} s")
 
     @contextmanager
-    def leader(self, name: str, plan: Plan) -> Iterator[Child]:
+    def leader(self, name: str, plan: Plan) -> Generator[Child]:
         """A coordinator in a process of its own: `ask` it for the verbs in bench/lead.py."""
         with child("lead", self.url, name, self.cache) as process:
             process.ask(plan.model_dump_json())
@@ -48,7 +71,7 @@ class School:
 
 
 @contextmanager
-def workplace() -> Iterator[Path]:
+def workplace() -> Generator[Path]:
     """A folder beside the product's own, so that the disk is the one a class would use."""
     home = settings().home.resolve()
     home.mkdir(parents=True, exist_ok=True)
@@ -57,7 +80,7 @@ def workplace() -> Iterator[Path]:
 
 
 @contextmanager
-def school() -> Iterator[School]:
+def school() -> Generator[School]:
     """A fresh, migrated database that stops with the block."""
     with workplace() as folder:
         postgres = Postgres(folder / "postgres")

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
 from types import CodeType, FrameType
@@ -27,7 +27,7 @@ Span = tuple[str, float, float]  # label, start and end on the monotonic clock
 
 
 @contextmanager
-def traced() -> Iterator[list[Span]]:
+def traced() -> Generator[list[Span]]:
     """While this holds, every call of a step by this thread, or by one that starts now, is written into the list.
 
     The interpreter reports calls by their code, so it doesn't matter where a function was imported to. What is slow

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import torch
 
-from bench.children import say, when_stdin_closes
+from bench.children import when_stdin_closes
+from bench.measure import warm_up
 from gan_core.shift import Shift
 
 
 def main(url: str, name: str, cache: str, threads: str) -> None:
     torch.set_num_threads(int(threads))
+    warm_up()
     stop = threading.Event()
     when_stdin_closes(stop.set)
-    say("ready")
     Shift(url, name, "cpu", Path(cache), stop.is_set).run()
 
 

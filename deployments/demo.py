@@ -1,9 +1,10 @@
 """`make demo` and `make up`: a whole class on this machine, watched live."""
 
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deployments.local_stack import PREFECT, LocalStack
+from deployments.postgres import OWNER
 from deployments.reports import open_with_bar, worker_table
 from gan_core.errors import StackError, TrainingError
 from gan_core.plan import Plan
@@ -46,8 +48,8 @@ NAMES = (
     "katherine",
     "dennis",
 )
-REFRESH = 0.5  # seconds between looks
-PLAIN_EVERY = 5.0  # seconds between lines where there is no terminal to draw on
+REFRESH = 1.0  # seconds between looks
+PLAIN_EVERY = 5.0  # seconds between lines where there is no terminal to draw on, and between questions to Prefect
 
 
 def run_demo(workers: int, plan: Plan) -> None:
@@ -96,6 +98,11 @@ def stay_up(workers: int) -> None:
 
 def join_here(name: str) -> None:
     """Run one more student worker against the class on this machine, in this terminal."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name) or name == OWNER:
+        raise StackError(
+            f"{name!r} can't be a worker's name: use up to 31 small letters, digits and underscores, a letter first; "
+            f"{OWNER!r} is taken."
+        )
     stack = LocalStack(settings().home, settings().outputs).attach()
     with connect(stack.postgres.url()) as connection:
         add_student(connection, name)
@@ -111,7 +118,7 @@ def join_here(name: str) -> None:
 
 
 @contextmanager
-def _class_of(workers: int) -> Iterator[LocalStack]:
+def _class_of(workers: int) -> Generator[LocalStack]:
     with console.status("starting") as status:
         stack = LocalStack(settings().home, settings().outputs, NAMES[:workers], lambda text: status.update(text))
         try:
@@ -127,7 +134,7 @@ def _class_of(workers: int) -> Iterator[LocalStack]:
 
 
 @contextmanager
-def _terminated_as_interrupt() -> Iterator[None]:
+def _terminated_as_interrupt() -> Generator[None]:
     """A polite kill ends the class as orderly as Ctrl-C does."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
@@ -146,11 +153,11 @@ def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run
     Raises:
         TrainingError: it failed; says why and where to look.
     """
-    said = 0.0
+    said = asked = 0.0
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
             view = ledger.overview(connection, name)
-            workers = ledger.workers(connection)
+            workers = ledger.workers(connection, name)
             if view is not None:
                 if console.is_terminal:
                     live.update(_picture(view, workers, plan))
@@ -161,9 +168,11 @@ def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run
                     return
                 if view.state in (TrainingState.FAILED, TrainingState.CANCELLED):
                     raise TrainingError(f"Training {name!r} ended as {view.state}: {view.message}. Logs: {stack.logs}")
-            state, message = stack.run_state(run)
-            if state in ("Failed", "Crashed", "Cancelled"):
-                raise TrainingError(f"The run of {name!r} ended as {state}: {message}. Logs: {stack.logs}")
+            if time.monotonic() - asked > PLAIN_EVERY:
+                asked = time.monotonic()
+                state, message = stack.run_state(run)
+                if state in ("Failed", "Crashed", "Cancelled"):
+                    raise TrainingError(f"The run of {name!r} ended as {state}: {message}. Logs: {stack.logs}")
             time.sleep(REFRESH)
 
 
@@ -172,6 +181,11 @@ def _await_completion(stack: LocalStack, run: str) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and stack.run_state(run)[0] in ("Running", "Pending", "Scheduled", "Submitting"):
         time.sleep(REFRESH)
+
+
+def _of(plan: Plan) -> str:
+    """How many iterations there will be, if the plan says so."""
+    return "" if plan.epochs else f" of {plan.iterations}"
 
 
 def _left(view: ledger.Overview, plan: Plan) -> str:
@@ -186,7 +200,7 @@ def _line(view: ledger.Overview, workers: Sequence[ledger.WorkerRow], plan: Plan
     who = ", ".join(f"{w.name} {w.units}" for w in workers)
     message = f" · {view.message}" if view.message else ""
     return (
-        f"{view.state} · iteration {view.iteration}/{plan.iterations}{losses} · {view.images_per_second:,.0f} images/s"
+        f"{view.state} · iteration {view.iteration}{_of(plan)}{losses} · {view.images_per_second:,.0f} images/s"
         f" · left {_left(view, plan)} · units: {who or 'none yet'}{message}"
     )
 
@@ -195,8 +209,8 @@ def _picture(view: ledger.Overview, workers: list[ledger.WorkerRow], plan: Plan)
     facts = Table.grid(padding=(0, 2))
     facts.add_row(
         "iteration",
-        f"{view.iteration} of {plan.iterations}",
-        ProgressBar(total=plan.iterations or 1, completed=view.iteration, width=40),
+        f"{view.iteration}{_of(plan)}",
+        ProgressBar(total=1, completed=plan.progress(view.iteration, view.position, view.data_images or 1), width=40),
     )
     if view.last:
         facts.add_row("losses", f"G {view.last.g_loss:.3f}", f"D {view.last.d_loss:.3f}")
@@ -232,7 +246,7 @@ def _summarise(connection: Connection, name: str, plan: Plan, started: float) ->
     table.add_row("iterations", f"{row.iteration} of {row.images / max(1, row.iteration):,.0f} images")
     table.add_row("images seen", f"{row.images:,}")
     table.add_row(
-        "who computed", ", ".join(f"{c.display_name} {c.units} units" for c in ledger.credits(connection) if c.units)
+        "who computed", ", ".join(f"{w.name} {w.units} units" for w in ledger.workers(connection, name) if w.units)
     )
     table.add_row("time in all", str(timedelta(seconds=round(time.monotonic() - started))))
     console.print(table)

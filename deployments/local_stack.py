@@ -143,6 +143,7 @@ class LocalStack:
             "PREFECT_API_URL": f"{self.ui}/api",
             "CLASSGAN_HOME": str(self.home),
             "CLASSGAN_OUTPUTS": str(self.outputs),
+            "CLASSGAN_DATA": str(settings().data.resolve()),
             "CLASSGAN_DATABASE_URL": self.postgres.url(student) if student else self.postgres.url(),
             "CLASSGAN_THREADS": os.environ.get("CLASSGAN_THREADS", str(threads)),
             # A computing thread that waits must sleep: spinning would take the core from another student.

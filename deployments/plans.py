@@ -41,16 +41,16 @@ def limits(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))
     low = (
-        f"≥ {schema['minimum']:g}"
+        f"≥ {schema['minimum']:,}"
         if "minimum" in schema
-        else f"> {schema['exclusiveMinimum']:g}"
+        else f"> {schema['exclusiveMinimum']:,}"
         if "exclusiveMinimum" in schema
         else ""
     )
     high = (
-        f"≤ {schema['maximum']:g}"
+        f"≤ {schema['maximum']:,}"
         if "maximum" in schema
-        else f"< {schema['exclusiveMaximum']:g}"
+        else f"< {schema['exclusiveMaximum']:,}"
         if "exclusiveMaximum" in schema
         else ""
     )

@@ -1,7 +1,7 @@
 """What the commands print and write: status, grades, generated images, a training in this process."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ console = Console()
 
 
 @contextmanager
-def database_url() -> Iterator[str]:
+def database_url() -> Generator[str]:
     """The database to look into: the setting, the class that runs on this machine, or its data after it has ended.
 
     Raises:
@@ -150,6 +150,7 @@ def open_with_bar(plan: Plan, cache: Path):
             image_size=plan.image_size,
             channels=plan.channels,
             cache=cache,
+            base=settings().data,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
 

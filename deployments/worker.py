@@ -71,7 +71,8 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._devices = devices()
-        super().__init__(*args, **{**kwargs, "limit": len(self._devices), "create_pool_if_not_found": False})
+        kwargs |= {"limit": len(self._devices), "create_pool_if_not_found": False}  # whatever the command line says
+        super().__init__(*args, **kwargs)
         self._free_devices = list(self._devices)
         self._is_away = False
 

@@ -43,6 +43,7 @@ def gradient_compute(
         mine.worker_name or platform.node(),
         mine.device or best_device(),
         mine.cache,
+        mine.data,
         _asked_to_stop(),
     )
     tally = shift.run(max_seconds=60 * max_minutes, idle_seconds=idle_seconds)

@@ -5,6 +5,7 @@ import logging
 from prefect import flow
 
 from gan_core.settings import settings
+from tasks.show_log import show_log
 
 log = logging.getLogger("classgan.housekeeping")
 
@@ -20,6 +21,7 @@ def housekeeping() -> int:
     from gan_core.store import queue
     from gan_core.store.engine import connect
 
+    show_log()
     with connect(settings().database_url) as connection:
         freed = queue.expire_leases(connection)
         dropped = queue.drop_spent_gradients(connection)

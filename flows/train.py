@@ -26,12 +26,12 @@ Name = Annotated[
 ]
 
 
-@flow(
+@flow(  # ty: ignore[no-matching-overload]  Prefect declares task_runner narrower than what it takes
     name="train",
     flow_run_name="train {name}",
     persist_result=False,
-    task_runner=ThreadPoolTaskRunner(max_workers=1),  # samples and pushes, beside the iterations and in their order
-    description="Trains one GAN with all students' machines. Start it again with the same name and it continues where it stood.",
+    task_runner=ThreadPoolTaskRunner(max_workers=1),  # samples and pushes: beside the iterations, in their order
+    description="Trains one GAN with all students' machines. Started again with the same name, it continues.",
 )
 def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
     """Iterate until the plan is fulfilled; returns the number of iterations made in all.
@@ -41,19 +41,19 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
         plan: every knob of it.
     """
     show_log()
-    shown: list[PrefectFuture] = []
+    beside: list[PrefectFuture] = []
     with lead(name, plan) as training, supplied_shifts():
         while not training.is_done:
             number = training.state.iteration
             create_units(training, number)
             gathered = await_gradients(training, number)
             aggregate(training, number, gathered)
-            shown = [future for future in shown if not future.state.is_final()]
-            if training.state.iteration % plan.sample_interval == 0 or training.is_done:
-                shown.append(sample.submit(training.snapshot()))
-            if training.state.iteration % plan.push_interval == 0 or training.is_done:
-                shown.append(push.submit(training.snapshot()))
+            beside = [future for future in beside if not future.state.is_final()]
+            if training.is_due(plan.sample_interval):
+                beside.append(sample.submit(training.snapshot(), is_last=training.is_done))
+            if training.is_due(plan.push_interval):
+                beside.append(push.submit(training.snapshot()))
         training.finish()
-        for future in shown:
+        for future in beside:
             future.wait()
-        return training.state.iteration
+    return training.state.iteration

@@ -15,7 +15,7 @@ from pathlib import Path
 import safetensors.torch
 from psycopg import Connection
 
-from gan_core.errors import PayloadError, TrainingError
+from gan_core.errors import GanError, PayloadError, TrainingError
 from gan_core.images import open_images
 from gan_core.models import Vectors, layout_of
 from gan_core.plan import Plan, checked_plan
@@ -42,11 +42,12 @@ class Gathered:
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
 class Finished(Exception):
     """A person ended or paused the training while it was waiting."""
 
-    state: TrainingState
+    def __init__(self, state: TrainingState) -> None:
+        super().__init__(f"the training was {state}")
+        self.state = state
 
 
 class Snapshot:
@@ -66,8 +67,8 @@ class Snapshot:
 class Coordinator:
     """The one process that moves a training on. Use as a context manager; a second one waits until the first is gone."""
 
-    def __init__(self, url: str, name: str, plan: Plan, cache: Path) -> None:
-        self.name, self.plan, self._cache = name, plan, cache
+    def __init__(self, url: str, name: str, plan: Plan, cache: Path, data: Path = Path()) -> None:
+        self.name, self.plan, self._cache, self._data = name, plan, cache, data
         self.link = Link(url, on_connect=self._take_hold)
         self.layout = layout_of(plan)
         self.training_id = 0
@@ -85,33 +86,40 @@ class Coordinator:
         return self
 
     def _enter(self) -> None:
-        wanted = self.plan.model_dump(mode="json")
-        row = self.link.call(lambda c: trainings.create(c, self.name, wanted))
-        self.training_id = row.id
+        self.training_id = self.link.call(
+            lambda c: trainings.create(c, self.name, self.plan.model_dump(mode="json"))
+        ).id
         self.link.close()  # from here on, every new connection must hold the lock before it does anything
+        row = self.link.call(lambda c: trainings.get(c, self.name))
+        if row.state is TrainingState.CANCELLED:
+            raise TrainingError(f"Training {self.name!r} was cancelled. Start one with another name.")
         self._adopt(row.plan)
-        self.link.call(
-            lambda c: trainings.set_state(c, self.training_id, TrainingState.LAUNCHING, "preparing the images")
-        )
+        self._set_state(TrainingState.LAUNCHING, "preparing the images")
+        try:
+            self._launch(row.data_fingerprint)
+        except GanError as exc:
+            self.fail(str(exc), row.iteration)
+            raise
+
+    def _launch(self, fingerprint: str) -> None:
+        """Open the images, find the state, and let workers claim."""
         self.images = open_images(
-            self.plan.data, image_size=self.plan.image_size, channels=self.plan.channels, cache=self._cache
+            self.plan.data,
+            image_size=self.plan.image_size,
+            channels=self.plan.channels,
+            cache=self._cache,
+            base=self._data,
         )
-        if row.data_fingerprint not in ("", self.images.fingerprint):
+        if fingerprint not in ("", self.images.fingerprint):
             raise TrainingError(
-                f"Training {self.name!r} began with other images (fingerprint {row.data_fingerprint}, here {self.images.fingerprint}). "
+                f"Training {self.name!r} began with other images (fingerprint {fingerprint}, here {self.images.fingerprint}). "
                 "Restore them, or start a training with another name.",
             )
         self.state = self._resume()
         first = encode(self.state.weights, self.layout, self.plan.weights_codec) if not self.state.iteration else b""
+        size = payload_size(self.layout, self.plan.codec)
         self.link.call(
-            lambda c: trainings.start(
-                c,
-                self.training_id,
-                self.images.fingerprint,
-                len(self.images),
-                payload_size(self.layout, self.plan.codec),
-                first,
-            )
+            lambda c: trainings.start(c, self.training_id, self.images.fingerprint, len(self.images), size, first)
         )
 
     def __exit__(self, *exc_info: object) -> None:
@@ -172,6 +180,10 @@ class Coordinator:
     @property
     def is_done(self) -> bool:
         return self.plan.is_done(self.state.iteration, self.state.position, len(self.images))
+
+    def is_due(self, interval: int) -> bool:
+        """Whether something that happens every `interval` iterations, and after the last, happens now."""
+        return self.state.iteration % interval == 0 or self.is_done
 
     def create_units(self) -> int:
         """Open the next iteration: cut its units from the epoch's order and hand them out. Returns how many."""
@@ -276,11 +288,16 @@ class Coordinator:
         """Store the final state and mark the training as done."""
         self._join_writer()
         _save(self.link, self.training_id, *_packed(self.state))
-        self.link.call(lambda c: trainings.set_state(c, self.training_id, TrainingState.SUCCEEDED))
+        self._set_state(TrainingState.SUCCEEDED)
 
-    def fail(self, reason: str) -> None:
-        """Mark the training as failed, with the sentence that says why."""
-        self.link.call(lambda c: trainings.set_state(c, self.training_id, TrainingState.FAILED, reason))
+    def fail(self, reason: str, iteration: int | None = None) -> None:
+        """Mark the training as failed, with the sentence that says why; unless somebody else has moved it on."""
+        at = self.state.iteration if iteration is None else iteration
+        if self.link.call(lambda c: trainings.get(c, self.name)).iteration <= at:
+            self._set_state(TrainingState.FAILED, reason)
+
+    def _set_state(self, state: TrainingState, message: str = "") -> None:
+        self.link.call(lambda c: trainings.set_state(c, self.training_id, state, message))
 
     # Checkpoints are written behind: a crash before one is complete only means repeating a few iterations more.
 

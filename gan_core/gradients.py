@@ -5,7 +5,7 @@ unit's seed and is drawn on the CPU, so that anybody can recompute a unit on any
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -21,7 +21,7 @@ Beat = Callable[[], None]
 
 
 @contextmanager
-def frozen(network: nn.Module) -> Iterator[None]:
+def frozen(network: nn.Module) -> Generator[None]:
     """While this holds, no gradient reaches the network's parameters."""
     network.requires_grad_(False)
     try:

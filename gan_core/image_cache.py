@@ -34,7 +34,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("classgan.images")
 
 Progress = Callable[[int, int], None]  # (images ready, images in all)
 Shape = tuple[int, int, int]  # height, width, channels

@@ -60,12 +60,14 @@ def open_images(
     image_size: int,
     channels: int,
     cache: Path,
+    base: Path = Path(),
     progress: Progress | None = None,
 ) -> ImageSet:
     """The data set; the first time, its images are resized into `cache`.
 
     Args:
         data: `digits`, `folder:PATH` or `zip:PATH`
+        base: where a relative PATH starts
         progress: called with (images ready, images in all) while they are resized
 
     Raises:
@@ -74,7 +76,7 @@ def open_images(
     kind, _, place = data.partition(":")
     if kind not in SOURCES or bool(place) == (kind == "digits"):
         raise DataError(f"Unknown data {data!r}. Write digits, folder:PATH or zip:PATH.")
-    source = SOURCES[kind](Path(place).expanduser().resolve())
+    source = SOURCES[kind]((base / Path(place).expanduser()).resolve())
     folder = cache / f"{kind}-{image_size}x{channels}-{_digest(source.stamp, TRANSFORM_VERSION)}"
     cached = prepared(folder, (image_size, image_size, channels), source.files, progress)
     return ImageSet(data, cached.pixels, cached.labels, cached.fingerprint, cached.skipped)

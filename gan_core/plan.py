@@ -126,7 +126,7 @@ class Plan(BaseModel):
     ] = 0
     sample_interval: Annotated[
         int, Field(ge=1, le=1_000_000, description="Draw a sample grid every so many iterations.")
-    ] = 1
+    ] = 2
     push_interval: Annotated[
         int, Field(ge=1, le=1_000_000, description="Publish the generator every so many iterations.")
     ] = 10

@@ -2,7 +2,7 @@
 
 The distance of Heusel et al. 2017 (arXiv:1706.08500), with a classifier of this very data in place of Inception: no
 download, seconds on a CPU. Comparable between trainings on the same data and program version, not with published FID.
-For digits 1.5 is a perfect score (one half of the data against the other) and about 10 is well readable.
+For digits 1.6 is a perfect score (one half of the data against the other) and about 10 is well readable.
 """
 
 from collections.abc import Callable

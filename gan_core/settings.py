@@ -1,6 +1,5 @@
 """Every environment variable of the product, read here and nowhere else."""
 
-import os
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +17,7 @@ class Settings(BaseSettings):
     database_url: str = Field("", description="PostgreSQL to use, as postgresql://user:password@host:port/name.")
     home: Path = Field(Path(".classgan"), description="Folder of ours: databases, caches, logs. Made on first use.")
     outputs: Path = Field(Path("outputs"), description="Folder for pictures, models and grade files.")
+    data: Path = Field(Path(), description="Folder where relative paths in a plan's `data` start, on this machine.")
     worker_name: str = Field("", description="Name of this machine's worker; set by the worker itself.")
     device: str = Field("", description="Device to compute on: cpu, cuda:0, mps. Empty: the best one found.")
     threads: int = Field(0, ge=0, le=1024, description="CPU threads a shift computes with. 0: PyTorch decides.")
@@ -25,7 +25,6 @@ class Settings(BaseSettings):
         None, description="A shift ends in good order once this file exists; set by the worker."
     )
     prefect_port: int = Field(4200, ge=1, le=65535, description="Port that the local stack prefers for the Prefect UI.")
-    wait_log_seconds: float = Field(30, gt=0, description="While waiting, say so again after this many seconds.")
 
     @property
     def cache(self) -> Path:
@@ -41,8 +40,3 @@ def settings() -> Settings:
     except ValidationError as exc:
         faults = [f"CLASSGAN_{str(e['loc'][0]).upper()}: {e['msg']} (got {e['input']!r})" for e in exc.errors()]
         raise SettingsError("Settings that make no sense:\n  " + "\n  ".join(faults)) from exc
-
-
-def environment(**values: str | Path | int) -> dict[str, str]:
-    """This process's environment with other settings, for a child process."""
-    return {**os.environ, **{f"CLASSGAN_{name.upper()}": str(value) for name, value in values.items()}}

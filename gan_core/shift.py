@@ -55,7 +55,7 @@ class Prepared:
     images: ImageSet
     networks: Networks
     iteration: int = -1
-    weights: Vectors | None = None
+    weights: Vectors = field(default_factory=lambda: Vectors(*(torch.zeros(0) for _ in range(3))))
 
 
 class Shift:
@@ -66,13 +66,20 @@ class Shift:
         name: of this worker.
         device: to compute on.
         cache: folder of resized images.
+        data: where relative paths in a plan start.
         should_stop: asked between batches; once true, the current lease is finished and submitted, then the shift ends.
     """
 
     def __init__(
-        self, url: str, name: str, device: str, cache: Path, should_stop: Callable[[], bool] = lambda: False
+        self,
+        url: str,
+        name: str,
+        device: str,
+        cache: Path,
+        data: Path = Path(),
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.name, self.device, self.cache = name, device, cache
+        self.name, self.device, self.cache, self.data = name, device, cache, data
         self.boot: UUID = uuid4()  # a restarted machine never continues its dead self's leases
         self.tally = Tally()
         self._asked_to_stop = should_stop
@@ -164,7 +171,9 @@ class Shift:
         if training is None:
             known = self._main.call(lambda c: student.read_training(c, lease.training_id))
             plan = checked_plan(known.plan)
-            images = open_images(plan.data, image_size=plan.image_size, channels=plan.channels, cache=self.cache)
+            images = open_images(
+                plan.data, image_size=plan.image_size, channels=plan.channels, cache=self.cache, base=self.data
+            )
             require_same_data(images, known.data_fingerprint, known.data_images)
             training = Prepared(known.name, plan, layout_of(plan), images, Networks(plan, self.device))
             self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two

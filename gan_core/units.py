@@ -28,13 +28,13 @@ class TrainingState(StrEnum):
     RUNNING = "running"
     """Units are handed out. → paused, succeeded, failed, cancelled"""
     PAUSED = "paused"
-    """Nothing is handed out until `train` is started again. → running, cancelled"""
+    """Nothing is handed out until `train` is started again. → launching, cancelled"""
     SUCCEEDED = "succeeded"
-    """Every iteration of the plan is done. → running (the plan was given more iterations)"""
+    """Every iteration of the plan is done. → launching (the plan was given more iterations)"""
     FAILED = "failed"
-    """Ended by an error, with a sentence. → running (started again)"""
+    """Ended by an error, with a sentence. → launching (started again)"""
     CANCELLED = "cancelled"
-    """Ended by a person."""
+    """Ended by a person, for good."""
 
 
 class Verdict(StrEnum):

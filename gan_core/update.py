@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gan_core.gradients import adam, step
-from gan_core.models import PARTS, Networks, Vectors, initial_weights, layout_of
+from gan_core.models import PARTS, Networks, Vectors, initial_weights
 from gan_core.plan import Plan
 from gan_core.policies.aggregation import RULES
 
@@ -126,17 +126,3 @@ def aggregate_all(plan: Plan, contributions: Iterable[tuple[Vectors, int]]) -> t
     for vectors, images in contributions:
         total.add(vectors, images)
     return total.result(), total.images
-
-
-__all__ = [
-    "Aggregate",
-    "State",
-    "advance",
-    "aggregate_all",
-    "draw",
-    "fixed_noise",
-    "initial_state",
-    "is_finite",
-    "layout_of",
-    "tensors_of",
-]

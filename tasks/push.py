@@ -16,13 +16,13 @@ def push(snapshot: "Snapshot") -> str:
     """Write the averaged generator and the timeline of samples; returns the file of the generator."""
     from gan_core import generators, pictures
     from gan_core.store import trainings
-    from gan_core.store.engine import connect
+    from gan_core.store.engine import Link
 
     folder = settings().outputs / snapshot.name
     path = folder / "generator.safetensors"
     generators.save(path, generators.Generator(snapshot.plan, snapshot.average, snapshot.iteration, snapshot.images))
-    with connect(settings().database_url) as connection:
-        grids = trainings.samples(connection, snapshot.training_id)
+    with Link(settings().database_url) as link:
+        grids = link.call(lambda c: trainings.samples(c, snapshot.training_id))
     if grids:
         pictures.write(folder / "timeline.gif", pictures.timeline(grids))
     return str(path)

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -27,7 +27,7 @@ LEAD = 1  # shifts kept waiting beyond the workers that have none: whoever has a
 
 
 @contextmanager
-def supplied_shifts() -> Iterator[None]:
+def supplied_shifts() -> Generator[None]:
     """While this holds, whoever is free finds a shift. What is left over is cancelled at the end."""
     ended = threading.Event()
     thread = threading.Thread(target=_supply, args=(ended,), name="supply", daemon=True)

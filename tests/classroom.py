@@ -20,7 +20,7 @@ from gan_core.update import State, tensors_of
 class Classroom:
     """One database, and as many machines as a test wants."""
 
-    url: str                   # as the instructor
+    url: str  # as the instructor
     cache: Path
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -31,7 +31,7 @@ class Classroom:
         return self.url.replace("//instructor@", f"//{login}@")
 
     def shift(self, name: str, should_stop: Callable[[], bool] | None = None) -> Shift:
-        return Shift(self.student_url(name), name, "cpu", self.cache, should_stop or self.stop.is_set)
+        return Shift(self.student_url(name), name, "cpu", self.cache, should_stop=should_stop or self.stop.is_set)
 
     @contextmanager
     def working(self, workers: int) -> Iterator[list[Shift]]:

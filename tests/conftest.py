@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import torch
-
 from classroom import Classroom
+
 from deployments.postgres import Postgres
 from gan_core.images import ImageSet, open_images
 from gan_core.plan import Plan
@@ -19,7 +19,11 @@ _numbers = count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--test-url", default=os.environ.get("CLASSGAN_TEST_URL", ""), help="PostgreSQL superuser URL to test against, instead of a private one")
+    parser.addoption(
+        "--test-url",
+        default=os.environ.get("CLASSGAN_TEST_URL", ""),
+        help="PostgreSQL superuser URL to test against, instead of a private one",
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,6 +94,15 @@ def classroom(database: str, cache: Path) -> Classroom:
 def tiny() -> Plan:
     """The smallest plan that is still a GAN: 32x32 digits, a few thousand parameters, three units an iteration."""
     return Plan(
-        latent_dim=4, generator_width=4, discriminator_width=4, batch_size=8, images_per_unit=16, quorum=48, iterations=3,
-        codec="float32", max_units_per_lease=1, ema_half_life=100, checkpoint_interval=2,
+        latent_dim=4,
+        generator_width=4,
+        discriminator_width=4,
+        batch_size=8,
+        images_per_unit=16,
+        quorum=48,
+        iterations=3,
+        codec="float32",
+        max_units_per_lease=1,
+        ema_half_life=100,
+        checkpoint_interval=2,
     )

@@ -3,7 +3,8 @@
 `mean` keeps one vector however many contributions come. The robust rules need all of them at once: those are spooled
 to a temporary file and read back in blocks, so memory stays bounded for any class size.
 
-Statements about hostile inputs hold for fewer than half of the contributions and are tested for every entry of RULES.
+What each can bear: `mean` none; `median` and `centered_clip` fewer than half of the contributions being hostile;
+`trimmed_mean` and `multi_krum` up to a quarter, so none among fewer than four.
 """
 
 import tempfile
@@ -55,7 +56,7 @@ class Spooled:
 
     def __init__(self, rule: "Callable[[Rows], Tensor]") -> None:
         self._rule = rule
-        self._file = tempfile.TemporaryFile(prefix="classgan-")
+        self._file = tempfile.TemporaryFile(prefix="classgan-")  # noqa: SIM115  lives as long as the rule
         self._images: list[int] = []
         self._length = 0
 

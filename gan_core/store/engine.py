@@ -3,7 +3,7 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -31,20 +31,32 @@ def place(url: str) -> str:
 
 
 @contextmanager
-def translated(url: str) -> Iterator[None]:
-    """Driver errors become ours."""
+def translated(url: str) -> Generator[None]:
+    """Driver errors become ours: those that pass by themselves StoreUnreachable, the others StoreError."""
     try:
         yield
-    except (psycopg.OperationalError, psycopg.InterfaceError) as exc:
-        raise StoreUnreachable(
-            f"The database at {place(url)} does not answer: {_first_line(exc)}. Is it running?"
-        ) from exc
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction) as exc:
         raise SchemaOutdated(
             f"The database at {place(url)} has no tables of this version: {_first_line(exc)}. Run `classgan migrate`."
         ) from exc
     except psycopg.Error as exc:
-        raise StoreError(_first_line(exc)) from exc
+        if _passes(exc):
+            raise StoreUnreachable(f"The database at {place(url)} does not answer: {_first_line(exc)}.") from exc
+        raise StoreError(f"The database at {place(url)} refused: {_first_line(exc)}.") from exc
+
+
+# SQLSTATE classes and codes of what is over sooner or later: connection trouble, no room, shutdown and start, deadlock.
+PASSING = ("08", "53", "57P", "58", "40P01", "40001")
+
+
+def _passes(exc: psycopg.Error) -> bool:
+    """Whether asking again later may help."""
+    if exc.sqlstate is not None:
+        return exc.sqlstate.startswith(PASSING)
+    if not isinstance(exc, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    # While connecting, the driver gives no code: a wrong password or name stays wrong, everything else may pass.
+    return not any(text in str(exc) for text in ("authentication failed", "does not exist", "no pg_hba.conf entry"))
 
 
 def _first_line(exc: BaseException) -> str:
@@ -123,6 +135,12 @@ class Link:
             if waiting_since:
                 log.warning("The database is back after %.0f s.", time.monotonic() - waiting_since)
             return result
+
+    def __enter__(self) -> "Link":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
     def close(self) -> None:
         if self._connection is not None:

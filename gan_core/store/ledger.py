@@ -82,16 +82,18 @@ def credits(connection: Connection) -> list[Credit]:
         ).fetchall()
 
 
-def workers(connection: Connection) -> list[WorkerRow]:
-    """Every machine, the most images first."""
+def workers(connection: Connection, training: str = "") -> list[WorkerRow]:
+    """Every machine, the most images first; counted are those of one training, or of all."""
     with connection.cursor(row_factory=class_row(WorkerRow)) as cursor:
         return cursor.execute(
             "SELECT w.name, s.display_name AS student, w.device, w.images_per_second, w.message,"
             " extract(epoch FROM now() - w.last_seen)::float AS seconds_silent,"
-            " coalesce(sum(c.units) FILTER (WHERE c.verdict = 'accepted'), 0)::bigint AS units,"
-            " coalesce(sum(c.images) FILTER (WHERE c.verdict = 'accepted'), 0)::bigint AS images"
+            " coalesce(sum(c.units), 0)::bigint AS units, coalesce(sum(c.images), 0)::bigint AS images"
             " FROM classgan.workers AS w JOIN classgan.students AS s ON s.id = w.student_id"
-            " LEFT JOIN classgan.contributions AS c ON c.worker_id = w.id GROUP BY w.id, s.id ORDER BY images DESC, w.name",
+            " LEFT JOIN classgan.contributions AS c ON c.worker_id = w.id AND c.verdict = 'accepted' AND (%s = '' OR"
+            "   c.training_id = (SELECT id FROM classgan.trainings WHERE name = %s))"
+            " GROUP BY w.id, s.id ORDER BY images DESC, w.name",
+            (training, training),
         ).fetchall()
 
 

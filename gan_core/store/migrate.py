@@ -4,6 +4,7 @@ import hashlib
 from importlib.resources import files
 
 import psycopg
+from psycopg import sql
 
 from gan_core.store.engine import connect, translated
 
@@ -38,9 +39,9 @@ def migrate(url: str) -> None:
 
 
 def _create_role(connection: psycopg.Connection) -> None:
-    connection.execute(f"""
+    connection.execute("""
         DO $$ BEGIN
-            CREATE ROLE {STUDENT_ROLE} NOLOGIN;
+            CREATE ROLE classgan_student NOLOGIN;
         EXCEPTION WHEN duplicate_object THEN NULL;   -- roles belong to the whole server: another database of ours made it
         END $$
     """)
@@ -65,20 +66,16 @@ def install_functions(connection: psycopg.Connection) -> None:
         """)
         connection.execute("CREATE SCHEMA student")
         for _, text in texts:
-            connection.execute(text)
-        connection.execute(f"COMMENT ON SCHEMA student IS '{mark}'")
+            connection.execute(text.encode())
+        connection.execute(sql.SQL("COMMENT ON SCHEMA student IS {}").format(sql.Literal(mark)))
 
 
 def add_student(connection: psycopg.Connection, login: str, display_name: str = "") -> None:
     """Let this PostgreSQL role contribute; makes the role if there is none. Its password is set elsewhere."""
     with connection.transaction():
         if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (login,)).fetchone():
-            connection.execute(psycopg.sql.SQL("CREATE ROLE {} LOGIN").format(psycopg.sql.Identifier(login)))
-        connection.execute(
-            psycopg.sql.SQL("GRANT {} TO {}").format(
-                psycopg.sql.Identifier(STUDENT_ROLE), psycopg.sql.Identifier(login)
-            )
-        )
+            connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(login)))
+        connection.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(STUDENT_ROLE), sql.Identifier(login)))
         connection.execute(
             "INSERT INTO classgan.students (login, display_name) VALUES (%s, %s) ON CONFLICT (login) DO NOTHING",
             (login, display_name or login),

@@ -1,5 +1,7 @@
 """Every table, once. Alembic's migrations must build exactly this; a test compares them."""
 
+from enum import StrEnum
+
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
@@ -37,7 +39,7 @@ metadata = MetaData(
 )
 
 
-def _enum(kind: type, name: str) -> Enum:
+def _enum(kind: type[StrEnum], name: str) -> Enum:
     return Enum(kind, name=name, schema=SCHEMA, values_callable=lambda members: [m.value for m in members])
 
 

@@ -12,6 +12,7 @@ from gan_core.units import TrainingState
 
 KEPT_WEIGHTS = 3  # iterations a worker may still be fetching
 KEPT_CHECKPOINTS = 2
+KEPT_SAMPLES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +121,13 @@ def publish(
     payload: bytes,
 ) -> None:
     """Close the iteration and announce the next weights: all of it or nothing. Repeated, it changes nothing."""
-    row = connection.execute("SELECT iteration FROM classgan.trainings WHERE id = %s", (training_id,)).fetchone()
-    if row and row[0] == iteration + 1:
-        return  # it went through, and the connection broke before the answer came
+    went_through = connection.execute(
+        "SELECT w.payload = %b FROM classgan.trainings AS t JOIN classgan.weights AS w ON w.training_id = t.id AND w.iteration = t.iteration"
+        " WHERE t.id = %s AND t.iteration = %s",
+        (payload, training_id, iteration + 1),
+    ).fetchone()
+    if went_through and went_through[0]:
+        return  # the connection broke before the answer came
     connection.execute(
         "SELECT classgan.publish(%s, %s, %s::bigint[], %s, %s, %b, %s)",
         (training_id, iteration, included, images, position, payload, KEPT_WEIGHTS),
@@ -161,11 +166,21 @@ def latest_checkpoint(connection: Connection, training_id: int) -> tuple[int, di
 
 
 def save_sample(connection: Connection, training_id: int, iteration: int, png: bytes) -> None:
-    connection.execute(
-        "INSERT INTO classgan.samples (training_id, iteration, png) VALUES (%s, %s, %b)"
-        " ON CONFLICT (training_id, iteration) DO UPDATE SET png = excluded.png",
-        (training_id, iteration, png),
-    )
+    """Keep a grid; once there are twice KEPT_SAMPLES, every other one goes, so that a long training keeps its whole story."""
+    with connection.transaction():
+        connection.execute(
+            "INSERT INTO classgan.samples (training_id, iteration, png) VALUES (%s, %s, %b)"
+            " ON CONFLICT (training_id, iteration) DO UPDATE SET png = excluded.png",
+            (training_id, iteration, png),
+        )
+        connection.execute(
+            "WITH numbered AS ("
+            "   SELECT iteration, row_number() OVER (ORDER BY iteration) AS n, count(*) OVER () AS total"
+            "   FROM classgan.samples WHERE training_id = %s"
+            ") DELETE FROM classgan.samples USING numbered WHERE training_id = %s"
+            " AND samples.iteration = numbered.iteration AND total >= 2 * %s AND n %% 2 = 0 AND n < total",
+            (training_id, training_id, KEPT_SAMPLES),
+        )
 
 
 def samples(connection: Connection, training_id: int) -> list[tuple[int, bytes]]:

@@ -52,7 +52,11 @@ def test_the_inputs_are_left_alone(rule):
 
 
 @pytest.mark.parametrize("rule", ROBUST)
-@pytest.mark.parametrize("attack", [lambda v: -v, lambda v: 1000 * v, lambda v: torch.full_like(v, 1e6)], ids=["flipped", "times 1000", "huge"])
+@pytest.mark.parametrize(
+    "attack",
+    [lambda v: -v, lambda v: 1000 * v, lambda v: torch.full_like(v, 1e6)],
+    ids=["flipped", "times 1000", "huge"],
+)
 def test_one_hostile_contribution_of_eight_is_bounded(rule, attack):
     direction, vectors = honest(7)
     result = aggregated(rule, [*vectors, attack(direction)])
@@ -108,4 +112,4 @@ def test_memory_does_not_grow_with_the_number_of_contributions(rule):
         total.add(torch.ones(length), 1)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     tracemalloc.stop()
-    assert grown < 10 * length * 4      # 40 vectors were added
+    assert grown < 10 * length * 4  # 40 vectors were added

@@ -48,19 +48,25 @@ def test_a_round_trip_stays_within_the_stated_tolerance(codec, case):
     layout = layout_for((len(values),))
     back = decode(encode(vectors_of(values), layout, codec, seed=1), layout, codec).generator
     for start in range(0, len(values), BLOCK):
-        block, got = values[start:start + BLOCK].double(), back[start:start + BLOCK].double()
+        block, got = values[start : start + BLOCK].double(), back[start : start + BLOCK].double()
         largest = (values if codec == "float16" else block).abs().max().double()
         assert (got - block).abs().max() <= CODECS[codec].tolerance * largest + 2e-45, case
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=60, deadline=None)
-@given(values=arrays.arrays(np.float32, st.integers(1, 600), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
+@given(
+    values=arrays.arrays(
+        np.float32, st.integers(1, 600), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)
+    )
+)
 def test_any_finite_numbers_survive_within_the_tolerance(codec, values):
     values = torch.from_numpy(values)
     layout = layout_for((len(values),))
     back = decode(encode(vectors_of(values), layout, codec, seed=2), layout, codec).generator
-    assert (back.double() - values.double()).abs().max() <= CODECS[codec].tolerance * values.double().abs().max() + 2e-45
+    assert (back.double() - values.double()).abs().max() <= CODECS[
+        codec
+    ].tolerance * values.double().abs().max() + 2e-45
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -84,7 +90,7 @@ def test_float32_is_exact_and_statistics_always_are(tiny):
 
 def test_stochastic_rounding_is_the_seeds_and_right_on_average():
     values = torch.full((256,), 0.3)
-    values[0] = 127.0          # one step of the block is exactly 1, so 0.3 rounds to 0 or 1
+    values[0] = 127.0  # one step of the block is exactly 1, so 0.3 rounds to 0 or 1
     layout = layout_for((256,))
     payloads = [encode(vectors_of(values), layout, "int8", seed) for seed in range(200)]
     assert payloads[0] == encode(vectors_of(values), layout, "int8", 0)
@@ -96,7 +102,9 @@ def test_stochastic_rounding_is_the_seeds_and_right_on_average():
 def test_every_payload_of_a_plan_has_the_same_size(tiny):
     layout = layout_of(tiny)
     for codec in CODECS:
-        assert {len(encode(initial_weights(tiny.changed(seed=s)), layout, codec)) for s in range(3)} == {payload_size(layout, codec)}
+        assert {len(encode(initial_weights(tiny.changed(seed=s)), layout, codec)) for s in range(3)} == {
+            payload_size(layout, codec)
+        }
 
 
 def test_a_dcgan_contribution_in_int8_fits_into_six_and_a_half_megabytes():
@@ -156,7 +164,11 @@ def test_a_flipped_bit_anywhere_is_refused(data):
 def test_bytes_that_never_were_a_payload_are_refused(noise):
     layout = layout_for((40,))
     size = payload_size(layout, "float16")
-    for candidate in (noise, noise.ljust(size, b"\0")[:size], (len(noise).to_bytes(8, "little") + noise).ljust(size, b"{")[:size]):
+    for candidate in (
+        noise,
+        noise.ljust(size, b"\0")[:size],
+        (len(noise).to_bytes(8, "little") + noise).ljust(size, b"{")[:size],
+    ):
         with pytest.raises(PayloadError):
             decode(candidate, layout, "float16")
 
@@ -170,21 +182,25 @@ def test_another_models_payload_is_refused(tiny, good):
 def rewritten(payload: bytes, change) -> bytes:
     """The payload with a changed header of the same length, as far as that is possible."""
     size = int.from_bytes(payload[:8], "little")
-    header = json.loads(payload[8:8 + size])
+    header = json.loads(payload[8 : 8 + size])
     change(header)
     text = json.dumps(header, separators=(",", ":")).encode()
-    return payload[:8] + text.ljust(size, b" ")[:size] + payload[8 + size:]
+    return payload[:8] + text.ljust(size, b" ")[:size] + payload[8 + size :]
 
 
-@pytest.mark.parametrize("change", [
-    lambda h: h["generator/0.weight"].update(shape=[8, 2, 4, 4]),
-    lambda h: h["generator/0.weight"].update(dtype="F16"),
-    lambda h: h["generator/0.weight"].update(data_offsets=[4, 8]),
-    lambda h: h["__metadata__"].update(version="2"),
-    lambda h: h["__metadata__"].update(codec="float16"),
-    lambda h: h.pop("generator/0.weight"),
-    lambda h: h.update(extra=1),
-], ids=["shape", "dtype", "offsets", "version", "codec", "missing", "extra"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["generator/0.weight"].update(shape=[8, 2, 4, 4]),
+        lambda h: h["generator/0.weight"].update(dtype="F16"),
+        lambda h: h["generator/0.weight"].update(data_offsets=[4, 8]),
+        lambda h: h["__metadata__"].update(version="2"),
+        lambda h: h["__metadata__"].update(codec="float16"),
+        lambda h: h.pop("generator/0.weight"),
+        lambda h: h.update(extra=1),
+    ],
+    ids=["shape", "dtype", "offsets", "version", "codec", "missing", "extra"],
+)
 def test_a_header_that_says_anything_else_is_refused(good, change):
     payload, layout = good
     with pytest.raises(PayloadError):
@@ -204,7 +220,7 @@ def test_numbers_that_are_not_finite_are_refused_on_both_sides(tiny, codec, valu
     weights.discriminator[3] = value
     with pytest.raises(PayloadError, match="discriminator holds numbers that are not finite"):
         encode(weights, layout, codec)
-    monkeypatch.setattr(torch, "isfinite", lambda t: torch.ones(1, dtype=torch.bool))      # a sender that doesn't check
+    monkeypatch.setattr(torch, "isfinite", lambda t: torch.ones(1, dtype=torch.bool))  # a sender that doesn't check
     payload = encode(weights, layout, codec)
     monkeypatch.undo()
     with pytest.raises(PayloadError, match=r"not finite|not a number|not a whole number"):

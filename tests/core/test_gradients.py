@@ -18,12 +18,16 @@ def unit(tiny, digits):
     return cut_units(tiny, 0, len(digits))[0][0]
 
 
-def test_the_discriminators_gradient_does_not_change_when_the_generators_loss_is_scaled_by_1000(tiny, digits, unit, monkeypatch):
+def test_the_discriminators_gradient_does_not_change_when_the_generators_loss_is_scaled_by_1000(
+    tiny, digits, unit, monkeypatch
+):
     """The fault of a neighbour: G's loss leaked into D's gradient."""
     plan, networks, weights = tiny.changed(contribution="gradient"), Networks(tiny), initial_weights(tiny)
     before, _ = contribute(plan, networks, digits, [unit], weights)
     hinge = LOSSES["hinge"]
-    monkeypatch.setattr(gradients, "LOSSES", {"hinge": Loss(hinge.discriminator, lambda fake: 1000 * hinge.generator(fake))})
+    monkeypatch.setattr(
+        gradients, "LOSSES", {"hinge": Loss(hinge.discriminator, lambda fake: 1000 * hinge.generator(fake))}
+    )
     after, _ = contribute(plan, networks, digits, [unit], weights)
     assert torch.equal(before.discriminator, after.discriminator)
     assert torch.allclose(1000 * before.generator, after.generator, rtol=1e-3, atol=1e-4)
@@ -48,14 +52,17 @@ def test_gradients_equal_autograd_of_the_textbook_losses_on_the_whole_unit(tiny,
     networks.load(weights)
     d, g = networks.discriminator, networks.generator
     if loss == "bce":
-        d_loss = F.binary_cross_entropy_with_logits(d(real), torch.ones(len(real))) \
-            + F.binary_cross_entropy_with_logits(d(g(noise)), torch.zeros(len(real)))
+        d_loss = F.binary_cross_entropy_with_logits(
+            d(real), torch.ones(len(real))
+        ) + F.binary_cross_entropy_with_logits(d(g(noise)), torch.zeros(len(real)))
         g_loss = F.binary_cross_entropy_with_logits(d(g(noise)), torch.ones(len(real)))
     else:
         d_loss = torch.clamp(1 - d(real), min=0).mean() + torch.clamp(1 + d(g(noise)), min=0).mean()
         g_loss = -d(g(noise)).mean()
     for part, value, net in (("discriminator", d_loss, d), ("generator", g_loss, g)):
-        expected = torch.cat([t.reshape(-1) for t in torch.autograd.grad(value, list(net.parameters()), retain_graph=True)])
+        expected = torch.cat(
+            [t.reshape(-1) for t in torch.autograd.grad(value, list(net.parameters()), retain_graph=True)]
+        )
         assert torch.allclose(vectors.part(part), expected, rtol=1e-4, atol=1e-6), part
 
 
@@ -66,7 +73,11 @@ def test_each_gradient_sees_only_its_own_network(tiny, digits, unit):
     fake = networks.generator(noise)
     discriminator_gradient(networks, LOSSES["hinge"], real, fake)
     generator_gradient(networks, LOSSES["hinge"], fake)
-    assert all(p.grad is None and p.requires_grad for net in (networks.generator, networks.discriminator) for p in net.parameters())
+    assert all(
+        p.grad is None and p.requires_grad
+        for net in (networks.generator, networks.discriminator)
+        for p in net.parameters()
+    )
 
 
 @pytest.mark.parametrize("kind", ["gradient", "local_steps"])
@@ -78,7 +89,7 @@ def test_a_unit_can_be_recomputed_by_anybody(tiny, digits, unit, kind):
     first, _ = contribute(plan, Networks(plan), digits, [unit], weights)
     torch.manual_seed(2)
     used = Networks(plan)
-    contribute(plan, used, digits, [replace(unit, seed=99)], weights)     # leftovers of an earlier unit must not matter
+    contribute(plan, used, digits, [replace(unit, seed=99)], weights)  # leftovers of an earlier unit must not matter
     second, _ = contribute(plan, used, digits, [unit], weights)
     assert all(torch.equal(first.part(p), second.part(p)) for p in ("generator", "discriminator", "statistics"))
 
@@ -93,13 +104,15 @@ def test_another_seed_gives_other_noise(tiny, digits, unit):
 def test_a_gradient_over_two_units_is_their_mean_weighted_by_images(tiny, digits):
     plan = tiny.changed(contribution="gradient", model="spectral")
     weights = initial_weights(plan)
-    units = cut_units(plan, len(digits) - 24, len(digits))[0][:2]      # 16 images, then the epoch's last 8
+    units = cut_units(plan, len(digits) - 24, len(digits))[0][:2]  # 16 images, then the epoch's last 8
     assert [u.images for u in units] == [16, 8]
     networks = Networks(plan)
     for net in (networks.generator, networks.discriminator):
         net.eval()
         net.train = lambda mode=True, net=net: net
-    (a, ma), (b, mb), (both, m) = (contribute(plan, networks, digits, us, weights) for us in (units[:1], units[1:], units))
+    (a, ma), (b, mb), (both, m) = (
+        contribute(plan, networks, digits, us, weights) for us in (units[:1], units[1:], units)
+    )
     assert m.images == ma.images + mb.images == 24
     expected = (a.discriminator * 16 + b.discriminator * 8) / 24
     assert torch.allclose(both.discriminator, expected, rtol=1e-5, atol=1e-8)

@@ -36,6 +36,7 @@ Open = Callable[..., ImageSet]
 @pytest.fixture
 def open_(tmp_path: Path) -> Open:
     """open_images with small colour images and this test's own cache."""
+
     def opened(data: str, **options) -> ImageSet:
         return open_images(data, **{"image_size": 8, "channels": 3, "cache": tmp_path / "cache", **options})
 
@@ -146,18 +147,21 @@ def test_resizing_is_smooth_and_equals_resize_then_crop(open_, tmp_path):
     save(Image.fromarray(noise), tmp_path / "a" / "1.png")
     (result,) = open_(f"folder:{tmp_path / 'a'}", image_size=64).pixels.astype(float)
     plain = Image.fromarray(noise).resize((64, 78), Image.Resampling.BILINEAR).crop((0, 7, 64, 71))
-    assert result.std() < 0.5 * noise.std()          # averaged over an area, not picked out
-    assert abs(result - np.asarray(plain)).mean() < 8   # 78 for 78.4 lines: half a pixel at most
+    assert result.std() < 0.5 * noise.std()  # averaged over an area, not picked out
+    assert abs(result - np.asarray(plain)).mean() < 8  # 78 for 78.4 lines: half a pixel at most
 
 
-@pytest.mark.parametrize(("mode", "colour", "suffix", "expected"), [
-    ("RGBA", (10, 20, 30, 255), ".png", (10, 20, 30)),
-    ("L", 77, ".png", (77, 77, 77)),
-    ("LA", (77, 255), ".png", (77, 77, 77)),
-    ("1", 1, ".png", (255, 255, 255)),
-    ("I;16", 40_000, ".png", (156, 156, 156)),
-    ("CMYK", (0, 255, 255, 0), ".jpg", (255, 0, 0)),
-])
+@pytest.mark.parametrize(
+    ("mode", "colour", "suffix", "expected"),
+    [
+        ("RGBA", (10, 20, 30, 255), ".png", (10, 20, 30)),
+        ("L", 77, ".png", (77, 77, 77)),
+        ("LA", (77, 255), ".png", (77, 77, 77)),
+        ("1", 1, ".png", (255, 255, 255)),
+        ("I;16", 40_000, ".png", (156, 156, 156)),
+        ("CMYK", (0, 255, 255, 0), ".jpg", (255, 0, 0)),
+    ],
+)
 def test_any_kind_of_jpeg_or_png_becomes_colour(open_, tmp_path, mode, colour, suffix, expected):
     save(flat(colour, mode=mode), tmp_path / "a" / f"1{suffix}")
     (result,) = open_(f"folder:{tmp_path / 'a'}").pixels.astype(int)
@@ -176,14 +180,14 @@ def test_one_channel_is_brightness(open_, tmp_path):
     save(flat((255, 0, 0)), tmp_path / "a" / "1.png")
     images = open_(f"folder:{tmp_path / 'a'}", channels=1)
     assert images.pixels.shape == (1, 8, 8, 1)
-    assert (images.pixels == 76).all()   # 0.299 of 255
+    assert (images.pixels == 76).all()  # 0.299 of 255
 
 
 def test_a_photo_lying_on_its_side_is_put_upright(open_, tmp_path):
     pixels = np.zeros((8, 8, 3), dtype=np.uint8)
     pixels[:, :4] = 255
     exif = Image.Exif()
-    exif[0x0112] = 6   # "turn me by 90 degrees to the right"
+    exif[0x0112] = 6  # "turn me by 90 degrees to the right"
     save(Image.fromarray(pixels), tmp_path / "a" / "1.png", exif=exif)
     (result,) = open_(f"folder:{tmp_path / 'a'}").pixels
     assert (result[:4] == 255).all()
@@ -199,7 +203,7 @@ def test_the_digits_are_mlxtends(open_, monkeypatch):
         rows = np.array([[int(value) for value in row] for row in csv.reader(file)])
     assert images.pixels.shape == (5_000, 32, 32, 1)
     assert (images.pixels[:, 2:30, 2:30, 0] == rows[:, :-1].reshape(-1, 28, 28)).all()
-    assert images.pixels.sum(dtype=int) == rows[:, :-1].sum()   # the margin is black
+    assert images.pixels.sum(dtype=int) == rows[:, :-1].sum()  # the margin is black
     assert images.labels.tolist() == rows[:, -1].tolist()
     assert images.labels.dtype == np.int64
     assert np.bincount(images.labels).tolist() == [500] * 10
@@ -311,7 +315,7 @@ def test_one_other_byte_is_another_fingerprint(open_, tmp_path):
     folder = numbered(tmp_path / "a", 4)
     before = open_(f"folder:{folder}").fingerprint
     content = bytearray((folder / "002.png").read_bytes())
-    content[-1] ^= 1   # in the checksum of the last chunk: the pixels stay the same
+    content[-1] ^= 1  # in the checksum of the last chunk: the pixels stay the same
     (folder / "002.png").write_bytes(content)
     os.utime(folder / "002.png", (1, 1))
     after = open_(f"folder:{folder}")
@@ -375,7 +379,7 @@ def test_broken_images_in_a_zip_are_left_out(open_, tmp_path):
     damaged = bytearray(path.read_bytes())
     with zipfile.ZipFile(path) as archive:
         offset = archive.getinfo("003.png").header_offset
-    damaged[offset + 60] ^= 1   # the archive's own checksum tells
+    damaged[offset + 60] ^= 1  # the archive's own checksum tells
     path.write_bytes(damaged)
     images = open_(f"zip:{path}")
     assert images.skipped == ("003.png",)
@@ -401,7 +405,7 @@ def test_at_most_half_may_be_broken(open_, tmp_path, broken, allowed):
         assert who(open_(f"folder:{folder}")) == [2, 3]
         return
     sentence = rf"{broken} of the 4 images in .*a are broken; at most half may be\. .* JPEG or PNG files, .* 000\.png"
-    for _ in range(2):   # and says so each time
+    for _ in range(2):  # and says so each time
         with pytest.raises(DataError, match=sentence):
             open_(f"folder:{folder}")
 
@@ -432,18 +436,21 @@ def test_a_folder_that_goes_away_halfway_is_not_taken_for_broken_images(open_, t
     assert images.skipped == ()
 
 
-@pytest.mark.parametrize(("data", "sentence"), [
-    ("folder:{0}/none", r"There is no folder .*/none\. Put JPEG or PNG images there"),
-    ("folder:{0}/text.zip", r"There is no folder .*/text\.zip\."),
-    ("folder:{0}/empty", r"There is no image in .*/empty\. Expected files that end in \.jpg, \.jpeg, \.png"),
-    ("zip:{0}/none.zip", r"There is no file .*/none\.zip\. Put a zip"),
-    ("zip:{0}/empty", r"There is no file .*/empty\."),
-    ("zip:{0}/text.zip", r"text\.zip can't be read as a zip \(File is not a zip file\)"),
-    ("zip:{0}/empty.zip", r"There is no image in .*/empty\.zip"),
-    ("folder:", "Unknown data 'folder:'. Write digits, folder:PATH or zip:PATH."),
-    ("digits:5", "Unknown data 'digits:5'"),
-    ("celeba", "Unknown data 'celeba'"),
-])
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ("folder:{0}/none", r"There is no folder .*/none\. Put JPEG or PNG images there"),
+        ("folder:{0}/text.zip", r"There is no folder .*/text\.zip\."),
+        ("folder:{0}/empty", r"There is no image in .*/empty\. Expected files that end in \.jpg, \.jpeg, \.png"),
+        ("zip:{0}/none.zip", r"There is no file .*/none\.zip\. Put a zip"),
+        ("zip:{0}/empty", r"There is no file .*/empty\."),
+        ("zip:{0}/text.zip", r"text\.zip can't be read as a zip \(File is not a zip file\)"),
+        ("zip:{0}/empty.zip", r"There is no image in .*/empty\.zip"),
+        ("folder:", "Unknown data 'folder:'. Write digits, folder:PATH or zip:PATH."),
+        ("digits:5", "Unknown data 'digits:5'"),
+        ("celeba", "Unknown data 'celeba'"),
+    ],
+)
 def test_missing_data_is_named_with_the_next_step(open_, tmp_path, data, sentence):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.zip").write_text("no zip")
@@ -492,7 +499,7 @@ def test_changed_files_are_noticed(open_, tmp_path, kind):
     assert who(open_(f"{kind}:{place}")) == [0, 1, 2]
     changed = save(flat((99, 99, 99)), folder / "001.png")
     place = zipped(folder, tmp_path / "a.zip") if kind == "zip" else folder
-    os.utime(place if kind == "zip" else changed, (1, 1))   # within the same tick of the file system's clock, else
+    os.utime(place if kind == "zip" else changed, (1, 1))  # within the same tick of the file system's clock, else
     assert who(open_(f"{kind}:{place}")) == [0, 99, 2]
 
 
@@ -500,7 +507,8 @@ def test_sizes_and_channels_have_their_own_cache(open_, tmp_path):
     folder = numbered(tmp_path / "a", 3)
     shapes = [
         open_(f"folder:{folder}", image_size=size, channels=channels).pixels.shape
-        for size in (8, 16) for channels in (1, 3)
+        for size in (8, 16)
+        for channels in (1, 3)
     ]
     assert shapes == [(3, 8, 8, 1), (3, 8, 8, 3), (3, 16, 16, 1), (3, 16, 16, 3)]
 
@@ -535,7 +543,7 @@ def test_an_unfinished_build_never_looks_finished(open_, tmp_path):
 
 def test_a_killed_build_goes_on_where_it_stopped(open_, tmp_path, monkeypatch):
     monkeypatch.setattr(image_cache, "BLOCK", 4)
-    monkeypatch.setattr(image_cache, "THREADS", 1)   # so that the Ctrl-C hits exactly the 11th image
+    monkeypatch.setattr(image_cache, "THREADS", 1)  # so that the Ctrl-C hits exactly the 11th image
     folder = numbered(tmp_path / "a", 20)
     (folder / "002.png").write_bytes(b"")
     with counted_decodes(monkeypatch, stop_at=10), pytest.raises(KeyboardInterrupt):
@@ -544,7 +552,7 @@ def test_a_killed_build_goes_on_where_it_stopped(open_, tmp_path, monkeypatch):
     seen = []
     with counted_decodes(monkeypatch) as calls:
         images = open_(f"folder:{folder}", progress=lambda done, total: seen.append(done))
-    assert len(calls) == 12   # two whole blocks were safe
+    assert len(calls) == 12  # two whole blocks were safe
     assert seen == list(range(9, 21))
     assert images.skipped == ("002.png",)
     assert who(images) == [0, 1, *range(3, 20)]
@@ -554,14 +562,18 @@ def test_a_killed_build_goes_on_where_it_stopped(open_, tmp_path, monkeypatch):
 SHAPE = 8 * 8 * 3
 
 
-@pytest.mark.parametrize(("damage", "kept"), [
-    (lambda pixels, records: (pixels + b"half an image", records + b"half"), 8),
-    (lambda pixels, records: (pixels + bytes(2 * SHAPE), records + bytes(26)), 8),
-    (lambda pixels, records: (pixels[:-1], records), 7),
-    (lambda pixels, records: (b"", records), 0),
-    (lambda pixels, records: (pixels, records[:-1]), 7),
-    (lambda pixels, records: (pixels, b""), 0),
-], ids=["torn writes", "zeros after a power cut", "lost pixel", "lost pixels", "torn record", "lost records"])
+@pytest.mark.parametrize(
+    ("damage", "kept"),
+    [
+        (lambda pixels, records: (pixels + b"half an image", records + b"half"), 8),
+        (lambda pixels, records: (pixels + bytes(2 * SHAPE), records + bytes(26)), 8),
+        (lambda pixels, records: (pixels[:-1], records), 7),
+        (lambda pixels, records: (b"", records), 0),
+        (lambda pixels, records: (pixels, records[:-1]), 7),
+        (lambda pixels, records: (pixels, b""), 0),
+    ],
+    ids=["torn writes", "zeros after a power cut", "lost pixel", "lost pixels", "torn record", "lost records"],
+)
 def test_only_what_is_surely_whole_is_kept(open_, tmp_path, monkeypatch, damage, kept):
     monkeypatch.setattr(image_cache, "BLOCK", 4)
     monkeypatch.setattr(image_cache, "THREADS", 1)
@@ -572,7 +584,7 @@ def test_only_what_is_surely_whole_is_kept(open_, tmp_path, monkeypatch, damage,
     files = work / "pixels", work / "records"
     for file, content in zip(files, damage(*(file.read_bytes() for file in files)), strict=True):
         file.write_bytes(content)
-    with counted_decodes(monkeypatch, stop_at=5), pytest.raises(KeyboardInterrupt):   # after one more block
+    with counted_decodes(monkeypatch, stop_at=5), pytest.raises(KeyboardInterrupt):  # after one more block
         open_(f"folder:{folder}")
     with counted_decodes(monkeypatch) as calls:
         images = open_(f"folder:{folder}")
@@ -614,8 +626,11 @@ def child(data: str, cache: Path, pause: int) -> Iterator[subprocess.Popen[str]]
     """Another process that opens the data; it pauses at this many images until a line comes in."""
     root = Path(gan_core.__file__).parents[1]
     with subprocess.Popen(
-        [sys.executable, "-c", CHILD, data, str(cache), str(pause)], cwd=root,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", CHILD, data, str(cache), str(pause)],
+        cwd=root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             yield process
@@ -665,7 +680,7 @@ def test_a_disk_that_fills_up_is_a_sentence_and_nothing_is_lost(open_, tmp_path,
 
     def full(handle: int) -> None:
         writes.append(handle)
-        if len(writes) == 5:   # pixels and records of two blocks are written
+        if len(writes) == 5:  # pixels and records of two blocks are written
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         original(handle)
 
@@ -706,7 +721,7 @@ def test_a_grid_shows_the_images_row_by_row(form, channels, mode):
     assert sheet.mode == mode
     assert sheet.size == (3 * (6 + GAP) + GAP, 2 * (4 + GAP) + GAP)
     pixels = np.asarray(sheet).reshape(sheet.height, sheet.width, channels)
-    tiles = [pixels[GAP + r * (4 + GAP):, GAP + c * (6 + GAP):][:4, :6] for r in range(2) for c in range(3)]
+    tiles = [pixels[GAP + r * (4 + GAP) :, GAP + c * (6 + GAP) :][:4, :6] for r in range(2) for c in range(3)]
     assert [np.unique(tile).tolist() for tile in tiles] == [[0], [64], [128], [191], [255], [GAP_GREY]]
     assert (pixels[:GAP] == GAP_GREY).all()
     assert (pixels[:, -GAP:] == GAP_GREY).all()
@@ -727,7 +742,7 @@ def test_a_grid_of_few_images_is_no_wider_than_they_are():
 def test_a_grid_survives_a_generator_that_does_not():
     values = torch.tensor([float("nan"), float("inf"), -float("inf"), 7.0], requires_grad=True).view(4, 1, 1, 1)
     pixels = np.asarray(grid(values.to(torch.bfloat16), columns=4))
-    assert pixels[GAP, GAP::1 + GAP][:4].tolist() == [0, 0, 0, 255]
+    assert pixels[GAP, GAP :: 1 + GAP][:4].tolist() == [0, 0, 0, 255]
 
 
 def test_a_grid_can_be_saved(tmp_path):

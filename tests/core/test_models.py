@@ -40,7 +40,7 @@ def test_initialisation_is_the_papers(tiny):
     plan = tiny.changed(model="dcgan", generator_width=64, discriminator_width=64)
     weights, layout = initial_weights(plan), layout_of(plan)
     for spec in (*layout.generator, *layout.discriminator):
-        values = weights.part(spec.name.split("/")[0])[spec.start:spec.stop]
+        values = weights.part(spec.name.split("/")[0])[spec.start : spec.stop]
         if len(spec.shape) == 4:
             assert values.mean().abs() < 0.01, spec.name
             assert values.std() == pytest.approx(0.02, rel=0.15), spec.name

@@ -31,13 +31,16 @@ def test_all_faults_are_told_at_once():
     assert "colour" in text
 
 
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"images_per_unit": 10, "batch_size": 64}, "images_per_unit is 10, less than one batch of 64"),
-    ({"images_per_unit": 640, "quorum": 100}, "quorum is 100, less than one unit of 640 images"),
-    ({"deadline_floor": 100, "deadline_ceiling": 10}, "deadline_ceiling is 10"),
-    ({"iterations": 0}, "nothing would be trained"),
-    ({"data": "cats"}, "data"),
-])
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"images_per_unit": 10, "batch_size": 64}, "images_per_unit is 10, less than one batch of 64"),
+        ({"images_per_unit": 640, "quorum": 100}, "quorum is 100, less than one unit of 640 images"),
+        ({"deadline_floor": 100, "deadline_ceiling": 10}, "deadline_ceiling is 10"),
+        ({"iterations": 0}, "nothing would be trained"),
+        ({"data": "cats"}, "data"),
+    ],
+)
 def test_sizes_that_do_not_fit_are_refused_with_both_numbers(values, sentence):
     with pytest.raises(PlanError, match=sentence):
         checked_plan(values)
@@ -71,5 +74,6 @@ def test_the_deployments_carry_the_presets(pytestconfig):
     deployments = yaml.safe_load((pytestconfig.rootpath / "prefect.yaml").read_text())["deployments"]
     stored = {d["name"]: d["parameters"]["plan"] for d in deployments if "plan" in d.get("parameters", {})}
     assert {name: checked_plan(plan) for name, plan in stored.items()} == {
-        "train-dcgan": preset("dcgan"), "train-better": preset("better"),
+        "train-dcgan": preset("dcgan"),
+        "train-better": preset("better"),
     }

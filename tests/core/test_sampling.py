@@ -38,7 +38,10 @@ def test_the_last_short_unit_is_used_and_the_next_begins_a_new_epoch():
     plan = plan_for("sequential", 4, 12)
     units, position = cut_units(plan, 0, 10)
     assert [(u.epoch, u.indices) for u in units] == [
-        (0, (0, 1, 2, 3)), (0, (4, 5, 6, 7)), (0, (8, 9)), (1, (0, 1, 2, 3)),
+        (0, (0, 1, 2, 3)),
+        (0, (4, 5, 6, 7)),
+        (0, (8, 9)),
+        (1, (0, 1, 2, 3)),
     ]
     assert position == 14
 

@@ -19,7 +19,9 @@ def ordinary_loop(plan, images, iterations, fresh_adam):
 
     def adams():
         betas = (plan.beta1, plan.beta2)
-        return torch.optim.Adam(g.parameters(), plan.learning_rate_g, betas), torch.optim.Adam(d.parameters(), plan.learning_rate_d, betas)
+        return torch.optim.Adam(g.parameters(), plan.learning_rate_g, betas), torch.optim.Adam(
+            d.parameters(), plan.learning_rate_d, betas
+        )
 
     g_adam, d_adam = adams()
     for _ in range(iterations):
@@ -58,7 +60,7 @@ def test_averaged_gradients_take_one_adam_step_an_iteration(tiny, digits):
     state = train_local(plan, digits)
     assert (state.steps, state.iteration, state.images) == (1, 1, 48)
     moved = (state.weights.generator - initial_weights(plan).generator).abs()
-    assert moved.max() == pytest.approx(plan.learning_rate_g, rel=1e-3)      # Adam's first step is ± the learning rate
+    assert moved.max() == pytest.approx(plan.learning_rate_g, rel=1e-3)  # Adam's first step is ± the learning rate
 
 
 @pytest.mark.parametrize("kind", ["gradient", "local_steps"])
@@ -71,7 +73,7 @@ def test_the_same_seed_gives_the_same_training_and_another_seed_another(tiny, di
 
 def test_epochs_end_after_so_many_passes(tiny, digits):
     state = train_local(tiny.changed(epochs=0.05, images_per_unit=100, quorum=100), digits)
-    assert (state.iteration, state.position) == (3, 300)      # 250 images asked for; units are not cut short
+    assert (state.iteration, state.position) == (3, 300)  # 250 images asked for; units are not cut short
 
 
 def test_norm_statistics_follow_the_data_and_samples_use_them(tiny, digits):

@@ -2,11 +2,11 @@
 
 import psycopg
 import torch
+from poll import wait_until
 
 from gan_core.coordinator import Coordinator
 from gan_core.store import ledger, student
 from gan_core.trainer import train_local
-from poll import wait_until
 
 
 def test_machines_that_share_the_work_give_the_weights_of_one_machine(classroom, tiny, digits):
@@ -25,7 +25,7 @@ def test_a_closed_laptop_loses_its_unit_to_the_next_machine(classroom, tiny, dig
         with psycopg.connect(classroom.student_url("sleepy"), autocommit=True) as connection:
             laptop = classroom.shift("sleepy")
             worker = student.register(connection, "laptop", laptop.boot, "cpu", {})
-            assert student.claim(connection, worker, laptop.boot) is not None       # and then its lid closes
+            assert student.claim(connection, worker, laptop.boot) is not None  # and then its lid closes
         with classroom.working(1):
             training.publish(training.gather())
     assert training.state.images == plan.quorum
@@ -40,11 +40,16 @@ def test_a_machine_may_join_late(classroom, tiny, digits):
 
             thread = threading.Thread(target=late.run)
             thread.start()
-            wait_until(lambda: connection.execute("SELECT count(*) FROM classgan.workers").fetchone()[0] == 2, what="the late machine")
+            wait_until(
+                lambda: connection.execute("SELECT count(*) FROM classgan.workers").fetchone()[0] == 2,
+                what="the late machine",
+            )
             trained = classroom.train(tiny.changed(iterations=8))
             classroom.stop.set()
             thread.join()
-    assert torch.equal(trained.state.weights.generator, train_local(tiny.changed(iterations=8), digits).weights.generator)
+    assert torch.equal(
+        trained.state.weights.generator, train_local(tiny.changed(iterations=8), digits).weights.generator
+    )
     assert late.tally.units > 0
 
 
@@ -55,7 +60,9 @@ def test_credit_is_what_was_accepted(classroom, tiny):
     with psycopg.connect(classroom.url, autocommit=True) as connection:
         credits = ledger.credits(connection)
     assert sum(c.images for c in credits) == tiny.iterations * tiny.quorum
-    assert {c.login: c.images for c in credits if c.images} == {s.name: s.tally.images for s in shifts if s.tally.images}
+    assert {c.login: c.images for c in credits if c.images} == {
+        s.name: s.tally.images for s in shifts if s.tally.images
+    }
 
 
 def test_stopping_finishes_the_unit_at_hand(classroom, tiny):
@@ -67,7 +74,9 @@ def test_stopping_finishes_the_unit_at_hand(classroom, tiny):
         tally = shift.run()
         assert tally.units >= 1
         with psycopg.connect(classroom.url, autocommit=True) as connection:
-            states = dict(connection.execute("SELECT state::text, count(*) FROM classgan.units GROUP BY state").fetchall())
+            states = dict(
+                connection.execute("SELECT state::text, count(*) FROM classgan.units GROUP BY state").fetchall()
+            )
         assert states["done"] == tally.units
         assert "leased" not in states
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from classroom import same_bits
+
 from gan_core.models import PARTS
 from gan_core.trainer import train_local
 
@@ -18,10 +18,20 @@ def test_after_20_iterations_the_weights_equal_the_reference_bit_for_bit(classro
     assert sum(shift.tally.units for shift in shifts) == 20 * 7
 
 
-@pytest.mark.parametrize("knobs", [
-    {"codec": "float16"}, {"codec": "int8"}, {"weights_codec": "float16"}, {"model": "spectral"}, {"aggregation": "trimmed_mean"},
-    {"sampler": "stratified"}, {"images_per_unit": 50, "quorum": 120}, {"mirror": True},
-], ids=lambda knobs: next(iter(knobs.values())).__str__())
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"codec": "float16"},
+        {"codec": "int8"},
+        {"weights_codec": "float16"},
+        {"model": "spectral"},
+        {"aggregation": "trimmed_mean"},
+        {"sampler": "stratified"},
+        {"images_per_unit": 50, "quorum": 120},
+        {"mirror": True},
+    ],
+    ids=lambda knobs: next(iter(knobs.values())).__str__(),
+)
 def test_whatever_the_plan_says_the_reference_does_the_same(classroom, tiny, digits, knobs):
     plan = tiny.changed(iterations=4, **knobs)
     with classroom.working(3):
@@ -31,13 +41,18 @@ def test_whatever_the_plan_says_the_reference_does_the_same(classroom, tiny, dig
 
 def test_gradients_with_several_units_a_lease_agree_to_rounding(classroom, tiny, digits):
     """The mean over a lease of four units is the mean of their means, but for the order of adding."""
-    plan = tiny.changed(contribution="gradient", model="spectral", iterations=1, quorum=64, max_units_per_lease=4, target_seconds=3600)
+    plan = tiny.changed(
+        contribution="gradient", model="spectral", iterations=1, quorum=64, max_units_per_lease=4, target_seconds=3600
+    )
     reference = train_local(plan.changed(max_units_per_lease=1), digits)
     with classroom.working(1) as (shift,):
-        classroom.train(plan.changed(iterations=1), name="warm-up")      # from here on its speed is known
+        classroom.train(plan.changed(iterations=1), name="warm-up")  # from here on its speed is known
         trained = classroom.train(plan)
     assert shift.tally.leases < 8
-    for part in ("generator.mean", "discriminator.mean"):     # after one step Adam's mean is (1 - beta1) times the gradient
+    for part in (
+        "generator.mean",
+        "discriminator.mean",
+    ):  # after one step Adam's mean is (1 - beta1) times the gradient
         ours, theirs = trained.state.moments[part], reference.moments[part]
         assert (ours - theirs).norm() <= 1e-5 * theirs.norm(), part
 

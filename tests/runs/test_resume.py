@@ -2,13 +2,13 @@
 
 import psycopg
 import pytest
+from classroom import same_bits
 
 from gan_core.coordinator import Coordinator
 from gan_core.errors import TrainingError
 from gan_core.store import trainings
 from gan_core.trainer import train_local
 from gan_core.units import TrainingState
-from classroom import same_bits
 
 
 @pytest.mark.parametrize("kind", ["gradient", "local_steps"])
@@ -23,7 +23,9 @@ def test_a_coordinator_that_dies_between_iterations_is_continued_bit_for_bit(cla
 
 
 @pytest.mark.parametrize("step", ["after create_units", "after gather", "before publish commits"])
-def test_a_coordinator_that_dies_in_the_middle_of_an_iteration_is_continued_bit_for_bit(classroom, tiny, digits, step, monkeypatch):
+def test_a_coordinator_that_dies_in_the_middle_of_an_iteration_is_continued_bit_for_bit(
+    classroom, tiny, digits, step, monkeypatch
+):
     plan = tiny.changed(iterations=4)
     with classroom.working(2):
         with Coordinator(classroom.url, "test", plan, classroom.cache) as doomed:
@@ -89,6 +91,7 @@ def test_checkpoints_bound_what_is_stored(classroom, tiny):
     with classroom.working(2):
         classroom.train(tiny.changed(iterations=9))
     with psycopg.connect(classroom.url, autocommit=True) as connection:
+
         def rows(table):
             return connection.execute(f"SELECT count(*) FROM classgan.{table}").fetchone()[0]
 

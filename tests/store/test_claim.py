@@ -6,12 +6,12 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from poll import wait_until
 
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units
 from gan_core.store import queue, student, trainings
 from gan_core.store.migrate import add_student
-from poll import wait_until
 
 
 @pytest.fixture
@@ -70,7 +70,9 @@ def test_a_claim_uses_its_index_at_100_000_rows(connection, units_open, machine)
         connection.execute("SELECT pg_stat_force_next_flush()")
         connection.execute("SELECT pg_stat_clear_snapshot()")
         whole = connection.execute("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'units'").fetchone()[0]
-        index = connection.execute("SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'ix_units_open'").fetchone()[0]
+        index = connection.execute(
+            "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'ix_units_open'"
+        ).fetchone()[0]
         return whole, index
 
     whole, index = scans()
@@ -92,7 +94,13 @@ def _claim_statement() -> str:
     text = dict(function_files())["04_claim.sql"]
     statement = text.split("WITH candidate AS (")[1].split("FOR UPDATE")[0]
     lines = [line.split("--")[0] for line in statement.splitlines()]
-    return "\n".join(lines).replace("FROM units", "FROM classgan.units").replace("chosen.id", "1").replace("chosen.iteration", "0").replace("want", "3")
+    return (
+        "\n".join(lines)
+        .replace("FROM units", "FROM classgan.units")
+        .replace("chosen.id", "1")
+        .replace("chosen.iteration", "0")
+        .replace("want", "3")
+    )
 
 
 def test_the_lowest_unit_comes_first(connection, units_open, machine):
@@ -116,11 +124,11 @@ def test_every_claim_has_a_higher_number(connection, units_open, machine):
 def test_a_fast_machine_gets_more_but_leaves_the_others_their_share(connection, units_open, machine, tiny):
     units_open(12, tiny.changed(max_units_per_lease=8, target_seconds=1))
     worker, boot = machine
-    assert len(student.claim(connection, worker, boot).units) == 1            # its speed isn't known yet
+    assert len(student.claim(connection, worker, boot).units) == 1  # its speed isn't known yet
     connection.execute("UPDATE classgan.workers SET images_per_second = 16 * 5")
-    assert len(student.claim(connection, worker, boot).units) == 5            # five units of 16 images in a second
+    assert len(student.claim(connection, worker, boot).units) == 5  # five units of 16 images in a second
     student.register(connection, "other", uuid4(), "cpu", {})
-    assert len(student.claim(connection, worker, boot).units) == 3            # 6 are left, and two machines are here
+    assert len(student.claim(connection, worker, boot).units) == 3  # 6 are left, and two machines are here
 
 
 @pytest.mark.parametrize("state", ["queued", "launching", "paused", "succeeded", "failed", "cancelled"])

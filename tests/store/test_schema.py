@@ -22,17 +22,25 @@ def student_connection(database, connection):
 def test_the_migrations_build_exactly_the_declared_tables(database):
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database), poolclass=pool.NullPool)
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={
-            "include_schemas": True, "version_table_schema": SCHEMA, "compare_server_default": True,
-            "include_name": lambda name, kind, parents: kind != "schema" or name == SCHEMA,
-        })
+        context = MigrationContext.configure(
+            connection,
+            opts={
+                "include_schemas": True,
+                "version_table_schema": SCHEMA,
+                "compare_server_default": True,
+                "include_name": lambda name, kind, parents: kind != "schema" or name == SCHEMA,
+            },
+        )
         assert compare_metadata(context, metadata) == []
 
 
-@pytest.mark.parametrize(("name", "words"), [("unit_state", UnitState), ("training_state", TrainingState), ("verdict", Verdict)])
+@pytest.mark.parametrize(
+    ("name", "words"), [("unit_state", UnitState), ("training_state", TrainingState), ("verdict", Verdict)]
+)
 def test_the_database_knows_the_same_words(connection, name, words):
     found = connection.execute(
-        "SELECT array_agg(enumlabel::text ORDER BY enumsortorder) FROM pg_enum JOIN pg_type t ON t.oid = enumtypid WHERE typname = %s", (name,),
+        "SELECT array_agg(enumlabel::text ORDER BY enumsortorder) FROM pg_enum JOIN pg_type t ON t.oid = enumtypid WHERE typname = %s",
+        (name,),
     ).fetchone()[0]
     assert found == [word.value for word in words]
 
@@ -40,14 +48,17 @@ def test_the_database_knows_the_same_words(connection, name, words):
 def test_blobs_are_stored_without_trying_to_compress_them(connection):
     for table, column in EXTERNAL:
         storage = connection.execute(
-            "SELECT attstorage::text FROM pg_attribute WHERE attrelid = %s::regclass AND attname = %s", (f"{SCHEMA}.{table}", column),
+            "SELECT attstorage::text FROM pg_attribute WHERE attrelid = %s::regclass AND attname = %s",
+            (f"{SCHEMA}.{table}", column),
         ).fetchone()[0]
         assert storage == "e", table
 
 
 def test_migrating_again_changes_nothing(database, connection):
     def functions():
-        return connection.execute("SELECT oid FROM pg_proc WHERE pronamespace = 'student'::regnamespace ORDER BY oid").fetchall()
+        return connection.execute(
+            "SELECT oid FROM pg_proc WHERE pronamespace = 'student'::regnamespace ORDER BY oid"
+        ).fetchall()
 
     before = functions()
     migrate(database)
@@ -79,13 +90,26 @@ def test_a_student_reaches_no_table_at_all(connection, student_connection):
 
 
 def test_a_student_calls_the_functions_for_students_and_no_other(connection, student_connection):
-    allowed = {row[0] for row in connection.execute(
-        "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE pronamespace IN ('student'::regnamespace, 'classgan'::regnamespace)"
-        " AND has_function_privilege('ada', p.oid, 'EXECUTE')",
-    )}
+    allowed = {
+        row[0]
+        for row in connection.execute(
+            "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE pronamespace IN ('student'::regnamespace, 'classgan'::regnamespace)"
+            " AND has_function_privilege('ada', p.oid, 'EXECUTE')",
+        )
+    }
     assert {name.split("(")[0] for name in allowed} == {
-        f"student.{name}" for name in
-        ("register", "claim", "read_training", "weights", "submit", "heartbeat", "release", "my_credit", "leaderboard")
+        f"student.{name}"
+        for name in (
+            "register",
+            "claim",
+            "read_training",
+            "weights",
+            "submit",
+            "heartbeat",
+            "release",
+            "my_credit",
+            "leaderboard",
+        )
     }
 
 

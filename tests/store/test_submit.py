@@ -4,11 +4,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from poll import wait_until
 
 from gan_core.store import queue, student, trainings
 from gan_core.store.migrate import add_student
 from gan_core.units import Measures, Verdict
-from poll import wait_until
 
 MEASURES = Measures(images=16, seconds=1.0, g_loss=1.0, d_loss=2.0, d_real_accuracy=0.5, d_fake_accuracy=0.5)
 PAYLOAD = bytes(100)
@@ -42,17 +42,23 @@ def other(connection, machine):
 
 def everything(connection) -> list:
     """All rows that a submit could touch, but for its own verdict."""
-    return [connection.execute(query).fetchall() for query in (
-        "SELECT id, state, lease_id, contribution_id FROM classgan.units ORDER BY id",
-        "SELECT contribution_id FROM classgan.gradients ORDER BY 1",
-        "SELECT id, verdict FROM classgan.contributions WHERE verdict = 'accepted' ORDER BY id",
-        "SELECT iteration, images FROM classgan.trainings", "SELECT iteration FROM classgan.weights",
-    )]
+    return [
+        connection.execute(query).fetchall()
+        for query in (
+            "SELECT id, state, lease_id, contribution_id FROM classgan.units ORDER BY id",
+            "SELECT contribution_id FROM classgan.gradients ORDER BY 1",
+            "SELECT id, verdict FROM classgan.contributions WHERE verdict = 'accepted' ORDER BY id",
+            "SELECT iteration, images FROM classgan.trainings",
+            "SELECT iteration FROM classgan.weights",
+        )
+    ]
 
 
 def run_out(connection, lease_id: int) -> None:
     """Let a lease's time pass, as the database sees it."""
-    connection.execute("UPDATE classgan.leases SET leased_until = now() - interval '1 second' WHERE id = %s", (lease_id,))
+    connection.execute(
+        "UPDATE classgan.leases SET leased_until = now() - interval '1 second' WHERE id = %s", (lease_id,)
+    )
 
 
 def test_a_finished_lease_is_accepted_and_counts_once(connection, training, machine):
@@ -66,7 +72,9 @@ def test_a_finished_lease_is_accepted_and_counts_once(connection, training, mach
     assert student.my_credit(connection)[:2] == (1, 16)
 
 
-def test_a_lease_that_ran_out_goes_to_the_next_worker_and_the_first_answer_is_late(connection, training, machine, other):
+def test_a_lease_that_ran_out_goes_to_the_next_worker_and_the_first_answer_is_late(
+    connection, training, machine, other
+):
     first = student.claim(connection, *machine)
     run_out(connection, first.id)
     second = student.claim(connection, *other)
@@ -90,7 +98,7 @@ def test_an_answer_after_its_time_is_welcome_while_nobody_else_has_the_unit(conn
 def test_nobody_answers_for_a_foreign_lease(database, connection, training, machine, other):
     lease = student.claim(connection, *machine)
     before = everything(connection)
-    for boot in (other[1], uuid4()):      # another machine, or this one after a restart
+    for boot in (other[1], uuid4()):  # another machine, or this one after a restart
         assert student.submit(connection, lease.id, boot, MEASURES, PAYLOAD).verdict is Verdict.FOREIGN
     assert student.submit(connection, 10**9, machine[1], MEASURES, PAYLOAD).verdict is Verdict.FOREIGN
     add_student(connection, "mallory")
@@ -121,7 +129,9 @@ def test_an_answer_between_counting_and_closing_is_late_and_leaves_no_tensors(co
     trainings.publish(connection, training, 0, counted, 16, 48, b"next weights")
     assert [a.id for a in queue.arrivals(connection, training, 0)] == counted
     assert connection.execute("SELECT count(*) FROM classgan.gradients").fetchone() == (1,)
-    assert connection.execute("SELECT verdict FROM classgan.contributions WHERE lease_id = %s", (mine.id,)).fetchone() == ("late",)
+    assert connection.execute(
+        "SELECT verdict FROM classgan.contributions WHERE lease_id = %s", (mine.id,)
+    ).fetchone() == ("late",)
     assert student.my_credit(connection)[:2] == (1, 16)
 
 
@@ -182,7 +192,9 @@ def test_publishing_twice_changes_nothing_and_out_of_turn_is_an_error(connection
         trainings.publish(connection, training, 5, [arrival.id], 16, 48, b"next")
 
 
-def test_workers_are_woken_when_there_is_work_and_the_coordinator_when_there_is_an_answer(database, connection, training, machine):
+def test_workers_are_woken_when_there_is_work_and_the_coordinator_when_there_is_an_answer(
+    database, connection, training, machine
+):
     from gan_core.store.engine import wait_for_notice
 
     with psycopg.connect(database, autocommit=True) as ear:
@@ -199,5 +211,7 @@ def test_workers_are_woken_when_there_is_work_and_the_coordinator_when_there_is_
 def test_a_machines_speed_is_what_the_databases_clock_saw(connection, training, machine):
     lease = student.claim(connection, *machine)
     connection.execute("UPDATE classgan.leases SET claimed_at = now() - interval '4 seconds'")
-    student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD)      # it says 1 second
-    assert connection.execute("SELECT images_per_second FROM classgan.workers").fetchone()[0] == pytest.approx(4, rel=0.05)
+    student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD)  # it says 1 second
+    assert connection.execute("SELECT images_per_second FROM classgan.workers").fetchone()[0] == pytest.approx(
+        4, rel=0.05
+    )

@@ -5,14 +5,18 @@ CREATE FUNCTION classgan.publish(
 ) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
 BEGIN
-    -- Units first: a submit that holds them commits before this goes on, one that comes later finds them stale.
+    -- Locked in this order everywhere: lease, then units. A submit that holds them commits before this goes on, one
+    -- that comes later finds its units stale.
+    UPDATE leases SET ended_at = now(), outcome = 'the iteration closed'
+    WHERE training_id = p_training AND iteration = p_iteration AND ended_at IS NULL;
+
     UPDATE units SET state = 'stale'
     WHERE training_id = p_training AND iteration = p_iteration AND state IN ('open', 'leased');
 
     UPDATE trainings SET iteration = p_iteration + 1, images = p_images, position = p_position, message = '', updated_at = now()
     WHERE id = p_training AND iteration = p_iteration;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'training % is no longer at iteration %', p_training, p_iteration USING ERRCODE = 'serialization_failure';
+        RAISE EXCEPTION 'training % is no longer at iteration %: another coordinator has moved it on', p_training, p_iteration;
     END IF;
 
     -- Accepted after the coordinator had counted: credited as late, never averaged.
@@ -24,9 +28,6 @@ BEGIN
         DELETE FROM gradients USING missed WHERE contribution_id = missed.id
     )
     UPDATE units SET state = 'stale', contribution_id = NULL FROM missed WHERE contribution_id = missed.id;
-
-    UPDATE leases SET ended_at = now(), outcome = 'the iteration closed'
-    WHERE training_id = p_training AND iteration = p_iteration AND ended_at IS NULL;
 
     UPDATE iterations SET closed_at = now(), images = c.images, contributions = c.count, workers = c.workers,
         g_loss = c.g_loss, d_loss = c.d_loss, d_real_accuracy = c.d_real_accuracy, d_fake_accuracy = c.d_fake_accuracy

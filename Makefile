@@ -1,0 +1,51 @@
+# `make help` says what there is. Everything happens in .venv; an existing one is used as it is.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+EXTRAS ?= instructor
+export CLASSGAN_HOME ?= $(CURDIR)/.classgan
+export CLASSGAN_OUTPUTS ?= $(CURDIR)/outputs
+
+.PHONY: help demo up export-grades check test test-quick bench docs clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+
+demo: $(VENV)/installed-instructor  ## train on digits with three student workers on this machine, about three minutes
+	@"$(BIN)/classgan" demo
+
+up: $(VENV)/installed-instructor  ## start the class and keep it up until Ctrl-C; trainings start in the Prefect UI
+	@"$(BIN)/classgan" up
+
+export-grades: $(VENV)/installed-instructor  ## write every student's credit to outputs/grades.csv
+	@"$(BIN)/classgan" export-grades --out "$(CLASSGAN_OUTPUTS)/grades.csv"
+
+check: $(VENV)/installed-dev  ## lint, types, import contracts and layout, in seconds
+	@"$(BIN)/ruff" check . && "$(BIN)/ruff" format --check .
+	@"$(BIN)/ty" check --quiet
+	@"$(BIN)/python" -m pytest -q tests/test_layout.py tests/test_docs.py
+
+test: $(VENV)/installed-dev  ## every test: real PostgreSQL, real Prefect, real workers; about ten minutes on two cores
+	@"$(BIN)/python" -m pytest -q
+
+test-quick: $(VENV)/installed-dev  ## without the tests that start whole stacks
+	@"$(BIN)/python" -m pytest -q -m "not slow"
+
+bench: $(VENV)/installed-dev  ## speed, bytes and quality, as ratios measured in this run
+	@"$(BIN)/python" -m bench
+
+docs: $(VENV)/installed-dev  ## rewrite the generated pages: commands, plan, settings
+	@"$(BIN)/python" docs/generate.py
+
+clean:  ## remove the virtual environment, the class's data and caches; outputs stay
+	@rm -rf "$(VENV)" "$(CLASSGAN_HOME)" build dist .pytest_cache .ruff_cache .hypothesis
+
+# pip reads the exact tested versions; a newer pip is not needed. Stamps make a second call instant.
+$(VENV)/installed-%: pyproject.toml constraints.txt
+	@test -x "$(BIN)/python" || { \
+	  "$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	  { echo "classgan needs Python 3.11 to 3.13, and $(PYTHON) is another. Call: make PYTHON=python3.12 …"; exit 1; }; \
+	  echo "making .venv and installing (once; PyTorch is large)"; "$(PYTHON)" -m venv "$(VENV)"; }
+	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	@touch "$@"

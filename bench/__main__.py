@@ -1,0 +1,85 @@
+"""`python -m bench` measures everything, `python -m bench NAME ...` some of it."""
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from rich.console import Console
+
+from bench import aggregation, cache, claims, layout, publish, quality, shift, traffic
+from bench.options import Options
+from bench.report import (
+    Section,
+    machine,
+    print_section,
+    print_summary,
+    require_markers,
+    write_json,
+    write_markdown,
+)
+
+SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
+    {
+        "shift": shift.run,
+        "layout": layout.run,
+        "publish": publish.run,
+        "claims": claims.run,
+        "bytes": traffic.run,
+        "cache": cache.run,
+        "quality": quality.run,
+        "aggregation": aggregation.run,
+    }
+)
+
+WIDTH = 160
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Ratios measured side by side, with targets.")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"sections to run: {', '.join(SECTIONS)} (all of them)"
+    )
+    parser.add_argument("--quick", action="store_true", help="tiny versions that only show that everything works")
+    parser.add_argument(
+        "--seconds", type=float, default=Options.seconds, help="of training a line in quality (%(default)g)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also put the tables between this page's markers")
+    parsed = parser.parse_args()
+    if unknown := [name for name in parsed.names if name not in SECTIONS]:
+        parser.error(f"there is no section {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
+    if parsed.markdown and parsed.quick:
+        parser.error("--quick measures nothing that belongs on a page: leave --markdown out")
+    if parsed.markdown:
+        try:
+            require_markers(parsed.markdown)
+        except ValueError as exc:
+            parser.error(str(exc))
+    return parsed
+
+
+def main() -> None:
+    asked, console = arguments(), Console()
+    if not console.is_terminal:  # a file or a pipe has no edge where lines must end
+        console = Console(width=WIDTH)
+    options = Options(asked.quick, asked.seconds)
+    console.print(f"{machine()}.{' A smoke run: its figures say nothing.' if asked.quick else ''}\n", highlight=False)
+    sections = []
+    for name in asked.names or SECTIONS:
+        started = time.monotonic()
+        with console.status(f"{name} ..."):
+            section = SECTIONS[name](options)
+        sections.append(section)
+        print_section(section, console)
+        console.print(f"  {name} took {time.monotonic() - started:.0f} s\n", style="dim", highlight=False)
+    print_summary(sections, console)
+    if asked.json:
+        write_json(asked.json, sections)
+    if asked.markdown:
+        write_markdown(asked.markdown, sections)
+
+
+if __name__ == "__main__":
+    main()

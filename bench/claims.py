@@ -1,0 +1,116 @@
+"""How many claims a second the database answers, over one connection and over many."""
+
+import threading
+import time
+from dataclasses import dataclass
+from uuid import uuid4
+
+import psycopg
+
+from bench.measure import interleaved, median, ratio
+from bench.options import Options
+from bench.report import Row, Section, at_least
+from bench.school import School, school
+from gan_core.plan import Plan
+from gan_core.policies.sampling import cut_units
+from gan_core.store import queue, student, trainings
+from gan_core.store.engine import connect
+from gan_core.units import TrainingState
+
+# The smallest plan that is still a GAN: the claim is measured, not the indices it carries.
+TINY = Plan(
+    latent_dim=4, generator_width=4, discriminator_width=4, batch_size=8, images_per_unit=16, quorum=16,
+    max_units_per_lease=1, lease_seconds=3_600,
+)  # fmt: skip
+NEEDED = 50  # claims a second: 500 workers with a lease every 10 s
+MANY = 32  # connections
+ROUND_TRIP = "bare round trips (SELECT 1), 1 connection"
+
+
+@dataclass
+class Desk:
+    """Opens iterations, one training after the other."""
+
+    school: School
+    units: int
+    trainings: int = 0
+
+    def open(self) -> int:
+        self.trainings += 1
+        plan = TINY.changed(quorum=self.units * TINY.images_per_unit)
+        with connect(self.school.url) as connection:
+            row = trainings.create(connection, f"claims-{self.trainings}", plan.model_dump(mode="json"))
+            trainings.start(connection, row.id, "data", 10**7, 100, b"weights")
+            units, position = cut_units(plan, 0, 10**7)
+            queue.create_units(connection, row.id, 0, plan.quorum, position, units)
+        return row.id
+
+    def close(self, training: int) -> None:
+        with connect(self.school.url) as connection:
+            trainings.set_state(connection, training, TrainingState.CANCELLED)
+
+    def claims(self, connections: int) -> float:
+        """Claims a second, until no unit is left."""
+        training, login = self.open(), self.school.student_url("ada")
+        start, counts = threading.Barrier(connections + 1), [0] * connections
+
+        def work(number: int) -> None:
+            with psycopg.connect(login, autocommit=True) as mine:
+                boot = uuid4()
+                worker = student.register(mine, f"desk-{number}", boot, "cpu", {})
+                start.wait()
+                while student.claim(mine, worker, boot):
+                    counts[number] += 1
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(connections)]
+        for thread in threads:
+            thread.start()
+        start.wait()
+        began = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        taken = time.perf_counter() - began
+        assert sum(counts) == self.units, f"{sum(counts)} units were claimed of {self.units}"
+        self.close(training)
+        return self.units / taken
+
+    def round_trips(self) -> float:
+        """What a connection can do at best, a second."""
+        with psycopg.connect(self.school.student_url("ada"), autocommit=True) as mine:
+            began = time.perf_counter()
+            for _ in range(self.units):
+                mine.execute("SELECT 1").fetchone()
+            return self.units / (time.perf_counter() - began)
+
+
+def run(options: Options) -> Section:
+    units, rounds = (200, 1) if options.quick else (5_000, 3)
+    with school() as room:
+        desk = Desk(room, units)
+        one, many = "claims, 1 connection", f"claims, {MANY} connections"
+        taken = interleaved(
+            {ROUND_TRIP: desk.round_trips, one: lambda: desk.claims(1), many: lambda: desk.claims(MANY)}, rounds
+        )
+    rows = []
+    for label, rates in taken.items():
+        rate = median(rates)
+        rows.append(
+            Row(
+                label=label,
+                cells=(f"{rate:,.0f}", f"{1000 / rate:.2f}"),
+                figures={"per_second": rate},
+                ratio=ratio(rates, taken[ROUND_TRIP]),
+                judgement=None if label == ROUND_TRIP else at_least(rate, NEEDED, "a second"),
+            )
+        )
+    return Section(
+        name="claims",
+        title=f"{units:,} units, one a lease",
+        columns=("a second", "ms each"),
+        ratio="rate",
+        rows=tuple(rows),
+        notes=(
+            f"{NEEDED} a second is what 500 workers with a lease every 10 s ask for.",
+            f"The {MANY} connections are threads of one Python process, which shares the cores with the server: a lower bound.",
+        ),
+    )

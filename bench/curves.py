@@ -1,0 +1,47 @@
+"""The picture of `quality`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+PERFECT = 1.5  # one half of the digits against the other
+READABLE = 10.0
+COLOURS = ("#444444", "#d95f02", "#1b9e77")  # told apart by most eyes
+
+
+class Point(Protocol):
+    """What a curve is made of."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def images(self) -> int: ...
+
+    @property
+    def distance(self) -> float: ...
+
+
+def draw_curves(curves: Mapping[str, Sequence[Point]], path: Path) -> None:
+    """Distance against wall time, and against images seen, as a PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (by_time, by_images) = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
+    for (label, points), colour in zip(curves.items(), COLOURS, strict=True):
+        distances = [p.distance for p in points]
+        by_time.plot([p.seconds for p in points], distances, "o-", color=colour, label=label)
+        by_images.plot([p.images / 1000 for p in points], distances, "o-", color=colour, label=label)
+    by_time.set(xlabel="wall time, seconds", ylabel="Frechet distance, digits (log)", yscale="log")
+    by_images.set(xlabel="images seen, thousands")
+    for axes in (by_time, by_images):
+        axes.grid(visible=True, which="both", alpha=0.25)
+        for height, name in ((READABLE, "well readable"), (PERFECT, "perfect")):
+            axes.axhline(height, color="#999999", linestyle=":", linewidth=1)
+            axes.annotate(name, (1, height), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+    by_time.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120, metadata={"Software": ""})
+    plt.close(figure)

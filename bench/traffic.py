@@ -1,0 +1,53 @@
+"""What travels: bytes of a contribution and of the weights, and what that makes for 1,000 images."""
+
+from bench.options import Options
+from bench.report import Judgement, Row, Section, at_most
+from gan_core.models import layout_of
+from gan_core.plan import preset
+from gan_core.policies.codecs import CODECS, encode, payload_size
+from gan_core.update import initial_state
+
+GRADIENT_IMAGES = 320  # one unit of averaged gradients
+LOCAL_IMAGES = 100 * 128  # 100 local steps of 128 images
+INT8_LIMIT = 6.5  # MB a contribution
+UPLINK = 10e6 / 8  # bytes a second of a usual student's line
+WEIGHTS_CODECS = ("float32", "float16")
+
+
+def run(options: Options) -> Section:
+    plan = preset("dcgan")
+    layout, weights = layout_of(plan), initial_state(plan).weights
+    baseline = payload_size(layout, "float32")
+    rows = []
+    for codec in CODECS:
+        size = len(encode(weights, layout, codec))
+        judgement = at_most(size / 1e6, INT8_LIMIT, "MB") if codec == "int8" else None
+        rows.append(_row(f"contribution, {codec}", size, baseline, judgement))
+    rows += [_row(f"weights, {codec}", payload_size(layout, codec), baseline) for codec in WEIGHTS_CODECS]
+    return Section(
+        name="bytes",
+        title="DCGAN 64x64, what one worker sends and fetches",
+        columns=("size", "at 10 Mbit/s", "1,000 images, gradient", "1,000 images, local steps"),
+        ratio="size",
+        rows=tuple(rows),
+        notes=(
+            f"Units of {GRADIENT_IMAGES} images for gradient, of {LOCAL_IMAGES:,} (100 steps of 128) for local steps.",
+            "Weights are fetched once an iteration; the columns count one unit an iteration, the least favourable case.",
+        ),
+    )
+
+
+def _row(label: str, size: int, baseline: int, judgement: Judgement | None = None) -> Row:
+    by_gradient, by_local_steps = size / GRADIENT_IMAGES * 1000, size / LOCAL_IMAGES * 1000
+    return Row(
+        label=label,
+        cells=(
+            f"{size / 1e6:.2f} MB",
+            f"{size / UPLINK:.1f} s",
+            f"{by_gradient / 1e6:.2f} MB",
+            f"{by_local_steps / 1e6:.3f} MB",
+        ),
+        figures={"bytes": size, "gradient_per_1000_images": by_gradient, "local_steps_per_1000_images": by_local_steps},
+        ratio=size / baseline,
+        judgement=judgement,
+    )
