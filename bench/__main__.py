@@ -1,6 +1,8 @@
 """`python -m bench` measures everything, `python -m bench NAME ...` some of it."""
 
 import argparse
+import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -82,4 +84,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    for number in (signal.SIGINT, signal.SIGTERM):  # either ends the database and the children in good order
+        signal.signal(number, signal.default_int_handler)
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("Interrupted: no figures were written.")

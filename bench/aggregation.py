@@ -13,7 +13,7 @@ from types import TracebackType
 import psutil
 import torch
 
-from bench.children import child, say
+from bench.children import children, say
 from bench.measure import interleaved, median, ratio
 from bench.options import Options
 from bench.report import Row, Section, at_most
@@ -84,7 +84,7 @@ def run(options: Options) -> Section:
     memory: dict[str, list[float]] = {rule: [] for rule in RULES}
 
     def measure(rule: str) -> float:
-        with child("aggregation", rule, contributions, width) as process:
+        with children(("aggregation", rule, contributions, width)) as (process,):
             answer = process.answer()
         memory[rule].append(max(1, answer["bytes"]))
         return answer["seconds"]

@@ -1,6 +1,8 @@
 """Our own modules as child processes: `python -m bench.NAME`, one JSON line an answer, ended by closing their stdin."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -25,18 +27,28 @@ class Child:
             stdout=subprocess.PIPE,
             text=True,
             bufsize=1,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its children
         )
+        self._asked_to_end = False
+        threading.Thread(target=self._guard, name="guard", daemon=True).start()
+
+    def _guard(self) -> None:
+        """End this benchmark when the child ends unasked: a class without its worker would wait for ever."""
+        status = self.process.wait()
+        if not self._asked_to_end and status:
+            print(f"bench.{self.module} ended by itself with exit status {status}", file=sys.stderr)
+            os.kill(os.getpid(), signal.SIGTERM)  # wakes the main thread wherever it waits
 
     def tell(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
 
     def answer(self) -> Any:
-        """The child's next line. Raises RuntimeError if it ended instead."""
+        """The child's next line. Raises EOFError if it ended instead."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"bench.{self.module} ended by itself with exit status {self.process.wait()}")
+            raise EOFError(f"bench.{self.module} ended without an answer")
         return json.loads(line)
 
     def ask(self, line: str) -> Any:
@@ -46,6 +58,7 @@ class Child:
     def stop(self) -> None:
         """Ask it to end, and don't wait."""
         assert self.process.stdin is not None
+        self._asked_to_end = True
         with suppress(BrokenPipeError):
             self.process.stdin.close()
 
@@ -54,17 +67,28 @@ class Child:
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
+
+    def kill(self) -> None:
+        self._asked_to_end = True
+        self.process.kill()
+        self.process.wait()
 
 
 @contextmanager
-def child(module: str, *arguments: object) -> Generator[Child]:
-    """A child process that lives as long as this block."""
-    process = Child(module, *arguments)
+def children(*calls: tuple[object, ...]) -> Generator[list[Child]]:
+    """A child process for each (module, argument, ...), as long as this block lives."""
+    started: list[Child] = []
     try:
-        yield process
-    finally:
+        started.extend(Child(str(module), *arguments) for module, *arguments in calls)
+        yield started
+    except BaseException:
+        for process in started:
+            process.kill()
+        raise
+    for process in started:
+        process.stop()  # all of them finish what they are at, at the same time
+    for process in started:
         process.end()
 
 

@@ -126,7 +126,7 @@ def run(options: Options) -> Section:
         name="quality",
         title=f"Frechet distance on the digits, demo preset, {seconds:g} s each on the same cores (lower is better)",
         columns=("seconds", "images", "images/s", "distance"),
-        ratio="distance at the end",
+        ratio="final distance",
         rows=tuple(_rows(curves)),
         notes=(
             "1.5 is perfect, about 10 is well readable. All three share this machine: the workers bring no cores of their own.",

@@ -56,7 +56,7 @@ class Section:
 
     @property
     def header(self) -> tuple[str, ...]:
-        return ("", *self.columns, self.ratio, "target", "met")
+        return ("", *self.columns, f"{self.ratio} ratio", "target", "met")
 
     def lines(self) -> list[tuple[str, ...]]:
         """The rows as text, cell by cell."""

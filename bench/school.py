@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.children import Child, child
+from bench.children import Child, children
 from deployments.postgres import OWNER, Postgres
 from gan_core.plan import Plan
 from gan_core.settings import settings
@@ -38,17 +38,10 @@ class School:
     @contextmanager
     def workers(self, *logins: str, threads: int = 1) -> Generator[None]:
         """A shift for each login, in processes of their own, all of them looking for work when the block begins."""
-        started: list[Child] = []
-        try:
-            for login in logins:
-                started.append(Child("worker", self.student_url(login), login, self.cache, threads))
+        calls = (("worker", self.student_url(login), login, self.cache, threads) for login in logins)
+        with children(*calls):
             self._wait_for(logins)
             yield
-        finally:
-            for process in started:
-                process.stop()  # all of them finish their units at the same time
-            for process in started:
-                process.end()
 
     def _wait_for(self, logins: tuple[str, ...]) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -65,7 +58,7 @@ class School:
     @contextmanager
     def leader(self, name: str, plan: Plan) -> Generator[Child]:
         """A coordinator in a process of its own: `ask` it for the verbs in bench/lead.py."""
-        with child("lead", self.url, name, self.cache) as process:
+        with children(("lead", self.url, name, self.cache)) as (process,):
             process.ask(plan.model_dump_json())
             yield process
 

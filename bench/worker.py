@@ -16,7 +16,7 @@ def main(url: str, name: str, cache: str, threads: str) -> None:
     warm_up()
     stop = threading.Event()
     when_stdin_closes(stop.set)
-    Shift(url, name, "cpu", Path(cache), stop.is_set).run()
+    Shift(url, name, "cpu", Path(cache), should_stop=stop.is_set).run()
 
 
 if __name__ == "__main__":

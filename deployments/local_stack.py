@@ -34,7 +34,7 @@ POOLS = {"students": "gan-student", "instructor": "process"}
 PREFECT_SETTINGS = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
-    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "0.5",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # cut to whole seconds: 0.5 would busy-wait
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "200",
     "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
@@ -278,15 +278,19 @@ class LocalStack:
             data=json.dumps(body).encode() if body is not None else None,
             headers={"Content-Type": "application/json"},
         )
-        try:
-            with closing(_opener.open(request, timeout=30)) as response:
-                return json.loads(response.read() or b"null")
-        except urllib.error.HTTPError as exc:
-            if exc.code == 409:  # it is there already
-                return None
-            raise StackError(
-                f"Prefect refused {method} {path} ({exc.code}): {exc.read().decode(errors='replace')[:500]}"
-            ) from exc
+        for patience in (0.2, 0.5, 1, 2, 4, 0):
+            try:
+                with closing(_opener.open(request, timeout=30)) as response:
+                    return json.loads(response.read() or b"null")
+            except urllib.error.HTTPError as exc:
+                if exc.code == 409:  # it is there already
+                    return None
+                if exc.code == 503 and patience:  # its SQLite was locked: nothing was done
+                    time.sleep(patience)
+                    continue
+                reason = exc.read().decode(errors="replace")[:500]
+                raise StackError(f"Prefect refused {method} {path} ({exc.code}): {reason}") from exc
+        return None
 
 
 PREFECT = [sys.executable, "-P", "-m", "prefect"]  # -P: a module of the user's in the current folder is never imported

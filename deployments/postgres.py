@@ -42,7 +42,8 @@ class Postgres:
         """
         binaries, user = _binaries(), _system_user()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        self._sockets = Path(tempfile.mkdtemp(prefix="classgan-"))
+        if self._sockets is None:  # a server that died and is started again must be found at its old address
+            self._sockets = Path(tempfile.mkdtemp(prefix="classgan-"))
         if user:
             _hand_over(self.folder, binaries, user)
             shutil.chown(self._sockets, user)
@@ -114,6 +115,7 @@ class Postgres:
                 self.process.wait()
         if self._sockets is not None:
             shutil.rmtree(self._sockets, ignore_errors=True)
+            self._sockets = None
 
 
 # Durable, but tuned for a machine that does other things too. No contrib in the wheel, none needed.

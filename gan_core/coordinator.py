@@ -16,6 +16,7 @@ import safetensors.torch
 from psycopg import Connection
 
 from gan_core.errors import GanError, PayloadError, TrainingError
+from gan_core.gradients import warm_up
 from gan_core.images import open_images
 from gan_core.models import Vectors, layout_of
 from gan_core.plan import Plan, checked_plan
@@ -24,7 +25,7 @@ from gan_core.policies.sampling import cut_units
 from gan_core.store import queue, trainings
 from gan_core.store.engine import Link, wait_for_notice
 from gan_core.units import TrainingState
-from gan_core.update import Aggregate, State, advance, initial_state, is_finite, tensors_of
+from gan_core.update import Aggregate, State, advance, initial_state, tensors_of
 
 log = logging.getLogger("classgan.coordinator")
 
@@ -115,6 +116,7 @@ class Coordinator:
                 f"Training {self.name!r} began with other images (fingerprint {fingerprint}, here {self.images.fingerprint}). "
                 "Restore them, or start a training with another name.",
             )
+        warm_up(self.plan)
         self.state = self._resume()
         first = encode(self.state.weights, self.layout, self.plan.weights_codec) if not self.state.iteration else b""
         size = payload_size(self.layout, self.plan.codec)
@@ -258,12 +260,13 @@ class Coordinator:
         iteration = self.state.iteration
         advance(self.plan, self.state, self._aggregate.result(), gathered.images, self._position)
         self._aggregate = None
-        if not is_finite(self.state):
+        try:
+            payload = encode(self.state.weights, self.layout, self.plan.weights_codec)
+        except PayloadError as exc:
             raise TrainingError(
-                f"Iteration {iteration} of {self.name!r} led to weights that are not finite. They were not published: lower the learning "
-                "rates and start the training again; it continues from the last good iteration.",
-            )
-        payload = encode(self.state.weights, self.layout, self.plan.weights_codec)
+                f"Iteration {iteration} of {self.name!r} led to weights that can't be used: {exc}. They were not published: "
+                "lower the learning rates and start the training again; it continues from the last good iteration.",
+            ) from exc
         self.link.call(
             lambda c: trainings.publish(
                 c,

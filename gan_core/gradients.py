@@ -185,6 +185,11 @@ def adam(parameters: list[nn.Parameter] | list[Tensor], learning_rate: float, pl
     return torch.optim.Adam(parameters, lr=learning_rate, betas=(plan.beta1, plan.beta2), fused=True)
 
 
+def warm_up(plan: Plan) -> None:
+    """Make PyTorch load its optimisers now: the first one costs a second, which would look like a slow unit."""
+    adam([torch.zeros(1)], plan.learning_rate_g, plan)
+
+
 def step(optimiser: torch.optim.Optimizer, parameters: Sequence[Tensor], gradient: Sequence[Tensor]) -> None:
     """One optimiser step with this gradient."""
     for parameter, value in zip(parameters, gradient, strict=True):

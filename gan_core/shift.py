@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 import torch
 from psycopg import Connection
 
-from gan_core.errors import DataError, PayloadError, StoreError
-from gan_core.gradients import contribute
+from gan_core.errors import StoreError
+from gan_core.gradients import contribute, warm_up
 from gan_core.images import ImageSet, open_images, require_same_data
 from gan_core.models import Layout, Networks, Vectors, layout_of
 from gan_core.plan import Plan, checked_plan
@@ -157,7 +157,9 @@ class Shift:
                 training.plan, training.networks, training.images, lease.units, training.weights
             )
             return encode(vectors, training.layout, training.plan.codec, lease.units[0].seed), measures
-        except (DataError, PayloadError, torch.OutOfMemoryError) as exc:
+        except StoreError:
+            raise
+        except Exception as exc:  # noqa: BLE001  the outermost loop: whatever it is, the unit must go to someone else
             log.error(
                 "This machine can't compute unit %d of iteration %d: %s", lease.units[0].ordinal, lease.iteration, exc
             )
@@ -175,6 +177,7 @@ class Shift:
                 plan.data, image_size=plan.image_size, channels=plan.channels, cache=self.cache, base=self.data
             )
             require_same_data(images, known.data_fingerprint, known.data_images)
+            warm_up(plan)
             training = Prepared(known.name, plan, layout_of(plan), images, Networks(plan, self.device))
             self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two
         if training.iteration != lease.iteration:

@@ -94,10 +94,6 @@ def _adam_step(plan: Plan, state: State, gradient: Vectors) -> None:
     state.steps += 1
 
 
-def is_finite(state: State) -> bool:
-    return all(bool(torch.isfinite(state.weights.part(part)).all()) for part in PARTS)
-
-
 def tensors_of(state: State) -> dict[str, Tensor]:
     """Everything in a state that is a tensor, by name: what a checkpoint holds."""
     named = {f"weights.{part}": state.weights.part(part) for part in PARTS}

@@ -86,14 +86,16 @@ class Rows:
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         for start in range(0, self.length, BLOCK):
             columns = slice(start, min(start + BLOCK, self.length))
-            yield columns, torch.from_numpy(np.ascontiguousarray(self._matrix[:, columns]))
+            yield columns, torch.from_numpy(np.array(self._matrix[:, columns]))  # a copy: rules may sort it
 
 
 def median(rows: Rows) -> Tensor:
     """The middle value of each coordinate. Source: Yin et al. 2018 (arXiv:1803.01498), definition 1."""
     out = torch.empty(rows.length)
+    low, high = (rows.count - 1) // 2, rows.count // 2
     for columns, block in rows.blocks():
-        out[columns] = torch.quantile(block, 0.5, dim=0) if rows.count % 2 == 0 else block.median(dim=0).values
+        ordered = _sorted(block)
+        out[columns] = ordered[low].lerp(ordered[high], 0.5)
     return out
 
 
@@ -102,10 +104,16 @@ def trimmed_mean(rows: Rows) -> Tensor:
     cut = int(TRIM * rows.count)
     out = torch.empty(rows.length)
     for columns, block in rows.blocks():
-        kept = block.sort(dim=0).values[cut : rows.count - cut]
+        kept = _sorted(block)[cut : rows.count - cut]
         first = kept[0]
         out[columns] = first + (kept - first).mean(dim=0)  # around one of them: identical inputs come back exactly
     return out
+
+
+def _sorted(block: Tensor) -> Tensor:
+    """Each column in ascending order, in place. NumPy sorts short columns four times faster than PyTorch."""
+    block.numpy().sort(axis=0)
+    return block
 
 
 def centered_clip(rows: Rows) -> Tensor:

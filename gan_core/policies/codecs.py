@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ from gan_core.models import PARTS, Layout, TensorSpec, Vectors
 from gan_core.plan import CodecName
 
 VERSION = "1"
+NO_CHECKSUM = "0" * 32
 BLOCK = 256  # int8: numbers that share a scale; 1.3 % relative error on heavy-tailed gradients
 SMALLEST = 2.0**-149  # of float32: a scale below would be zero
 FLOAT32_MAX = torch.finfo(torch.float32).max
@@ -37,7 +39,7 @@ class Codec:
 
 
 def _float32_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray, ...]:
-    return (values.numpy(),)
+    return (np.ascontiguousarray(values.numpy()),)
 
 
 def _float32_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
@@ -48,8 +50,7 @@ def _float16_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray
     # Gradients near 1e-8 would vanish in half precision: scaled by a power of two, the largest lands in [2^14, 2^15).
     largest = values.abs().max() if values.numel() else torch.tensor(0.0)
     exponent = int(torch.frexp(largest.double()).exponent) if largest > 0 else 0
-    scaled = torch.ldexp(values.double(), torch.tensor(15 - exponent))
-    return scaled.half().numpy(), np.array([exponent], dtype=np.float32)
+    return _times_power_of_two(values, 15 - exponent).half().numpy(), np.array([exponent], dtype=np.float32)
 
 
 def _float16_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
@@ -58,8 +59,14 @@ def _float16_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
         raise PayloadError(f"scale exponent {exponent} is not a whole number from -200 to 200")
     if not np.isfinite(arrays[0]).all():
         raise PayloadError("half-precision numbers that are not finite")
-    exact = torch.ldexp(torch.from_numpy(arrays[0].astype(np.float64)), torch.tensor(int(exponent) - 15))
-    return exact.clamp(-FLOAT32_MAX, FLOAT32_MAX).float()  # the largest numbers may have been rounded up beyond it
+    values = _times_power_of_two(torch.from_numpy(arrays[0].astype(np.float32)), int(exponent) - 15)
+    return values.clamp_(-FLOAT32_MAX, FLOAT32_MAX)  # the largest numbers may have been rounded up beyond it
+
+
+def _times_power_of_two(values: Tensor, exponent: int) -> Tensor:
+    """values * 2^exponent, in two factors: one alone may be beyond float32."""
+    half = exponent // 2
+    return values * 2.0**half * 2.0 ** (exponent - half)
 
 
 def _int8_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray, ...]:
@@ -77,7 +84,8 @@ def _int8_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
     steps = torch.nn.functional.pad(torch.from_numpy(arrays[0].astype(np.float32)), (0, -length % BLOCK)).view(
         -1, BLOCK
     )
-    return (steps * torch.from_numpy(arrays[1].astype(np.float32)).view(-1, 1)).view(-1)[:length]
+    scaled = steps * torch.from_numpy(arrays[1].astype(np.float32)).view(-1, 1)
+    return scaled.clamp_(-FLOAT32_MAX, FLOAT32_MAX).view(-1)[:length]
 
 
 CODECS: Mapping[CodecName, Codec] = MappingProxyType(
@@ -105,11 +113,11 @@ def _codec_of(spec: TensorSpec, codec: CodecName) -> Codec:
     return CODECS["float32" if spec.name.startswith("statistics/") else codec]
 
 
-def _header(layout: Layout, codec: CodecName, checksum: str) -> tuple[bytes, int]:
-    """The one header that a payload of this layout and codec can have, and the size of its body in bytes."""
-    entries: dict[str, Any] = {
-        "__metadata__": {"format": "classgan", "version": VERSION, "codec": codec, "checksum": checksum}
-    }
+@lru_cache(maxsize=16)
+def _header_form(layout: Layout, codec: CodecName) -> tuple[bytes, int]:
+    """The header with zeros in the checksum's place, and the size of the body in bytes."""
+    about = {"format": "classgan", "version": VERSION, "codec": codec, "checksum": NO_CHECKSUM}
+    entries: dict[str, Any] = {"__metadata__": about}
     offset = 0
     for spec in (s for part in PARTS for s in layout.part(part)):
         length = spec.stop - spec.start
@@ -122,9 +130,15 @@ def _header(layout: Layout, codec: CodecName, checksum: str) -> tuple[bytes, int
     return text + b" " * (-len(text) % 8), offset  # safetensors aligns the body to 8 bytes
 
 
+def _header(layout: Layout, codec: CodecName, checksum: str) -> bytes:
+    """The one header that a payload of this layout, codec and body can have."""
+    form, _ = _header_form(layout, codec)
+    return form.replace(NO_CHECKSUM.encode(), checksum.encode(), 1)
+
+
 def payload_size(layout: Layout, codec: CodecName) -> int:
     """Bytes of every payload of this layout and codec: always the same."""
-    header, body = _header(layout, codec, "0" * 32)
+    header, body = _header_form(layout, codec)
     return 8 + len(header) + body
 
 
@@ -148,9 +162,11 @@ def encode(vectors: Vectors, layout: Layout, codec: CodecName, seed: int = 0) ->
         vector = vector.detach().to("cpu", torch.float32).contiguous()
         for spec in layout.part(part):
             pieces.extend(_codec_of(spec, codec).encode(vector[spec.start : spec.stop], random))
-    body = b"".join(piece.tobytes() for piece in pieces)
-    header, _ = _header(layout, codec, _checksum(body))
-    return b"".join((len(header).to_bytes(8, "little"), header, body))
+    digest = _new_checksum()
+    for piece in pieces:
+        digest.update(piece.data)
+    header = _header(layout, codec, digest.hexdigest())
+    return b"".join((len(header).to_bytes(8, "little"), header, *(piece.data for piece in pieces)))
 
 
 def decode(payload: bytes | memoryview, layout: Layout, codec: CodecName) -> Vectors:
@@ -164,13 +180,14 @@ def decode(payload: bytes | memoryview, layout: Layout, codec: CodecName) -> Vec
     if len(view) != expected:
         raise PayloadError(f"payload has {len(view):,} bytes, this training's have {expected:,}")
     header_size = int.from_bytes(view[:8], "little")
-    wanted, _ = _header(layout, codec, "0" * 32)
-    if header_size != len(wanted):
-        raise PayloadError(f"header says {header_size:,} bytes, this training's have {len(wanted):,}")
+    form, _ = _header_form(layout, codec)
+    if header_size != len(form):
+        raise PayloadError(f"header says {header_size:,} bytes, this training's have {len(form):,}")
     body = view[8 + header_size :]
-    checksum = _checksum(body)
-    wanted, _ = _header(layout, codec, checksum)
-    if bytes(view[8 : 8 + header_size]) != wanted:
+    digest = _new_checksum()
+    digest.update(body)
+    wanted = _header(layout, codec, digest.hexdigest())
+    if view[8 : 8 + header_size] != wanted:
         raise PayloadError(_difference(bytes(view[8 : 8 + header_size]), wanted))
     return _decode_body(body, layout, codec)
 
@@ -192,8 +209,8 @@ def _decode_body(body: memoryview, layout: Layout, codec: CodecName) -> Vectors:
     return Vectors(*parts)
 
 
-def _checksum(body: bytes | memoryview) -> str:
-    return hashlib.blake2b(body, digest_size=16).hexdigest()
+def _new_checksum() -> "hashlib.blake2b":
+    return hashlib.blake2b(digest_size=16)
 
 
 def _difference(got: bytes, wanted: bytes) -> str:

@@ -188,7 +188,7 @@ def test_publishing_twice_changes_nothing_and_out_of_turn_is_an_error(connection
     for _ in range(2):
         trainings.publish(connection, training, 0, [arrival.id], 16, 48, b"next")
     assert connection.execute("SELECT iteration FROM classgan.trainings").fetchone() == (1,)
-    with pytest.raises(psycopg.errors.SerializationFailure):
+    with pytest.raises(psycopg.errors.RaiseException, match="another coordinator"):
         trainings.publish(connection, training, 5, [arrival.id], 16, 48, b"next")
 
 

@@ -1,0 +1,61 @@
+"""A whole class as child processes, shared by the acceptance tests: starting one takes half a minute."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from poll import wait_until
+
+from deployments.local_stack import LocalStack
+from gan_core.plan import Plan
+from gan_core.store import trainings
+from gan_core.units import TrainingState
+
+WORKERS = ("ada", "grace", "alan")
+
+
+class School:
+    """The class, and what tests ask of it."""
+
+    def __init__(self, stack: LocalStack) -> None:
+        self.stack = stack
+
+    def ask(self, query: str, *values: object) -> list[tuple]:
+        with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
+            return connection.execute(query, values).fetchall()
+
+    def start(self, name: str, plan: Plan) -> str:
+        return self.stack.start_training(name, plan.model_dump(mode="json"))
+
+    def iteration(self, name: str) -> int:
+        rows = self.ask("SELECT iteration FROM classgan.trainings WHERE name = %s", name)
+        return rows[0][0] if rows else -1
+
+    def state(self, name: str) -> TrainingState | None:
+        """None until its coordinator has made it known."""
+        with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
+            row = trainings.find(connection, name)
+        return row.state if row else None
+
+    def await_iteration(self, name: str, number: int, seconds: float = 120) -> None:
+        wait_until(lambda: self.iteration(name) >= number, seconds, f"iteration {number} of {name}")
+
+    def await_success(self, name: str, seconds: float = 180) -> None:
+        wait_until(lambda: self.state(name) is TrainingState.SUCCEEDED, seconds, f"the end of {name}")
+
+    def units_by_state(self, name: str) -> dict[str, int]:
+        return dict(
+            self.ask(
+                "SELECT u.state::text, count(*) FROM classgan.units u JOIN classgan.trainings t ON t.id = u.training_id"
+                " WHERE t.name = %s GROUP BY 1",
+                name,
+            )
+        )
+
+
+@pytest.fixture(scope="session")
+def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[School]:
+    """Servers, a coordinator's worker and three students' workers, in a folder whose name has a space."""
+    folder = tmp_path_factory.mktemp("a class")
+    with LocalStack(folder / "home", folder / "outputs", WORKERS) as stack:
+        yield School(stack)

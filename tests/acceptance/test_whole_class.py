@@ -1,0 +1,307 @@
+"""Real servers, real workers, real signals: what a class must survive."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+import safetensors.torch
+import torch
+from poll import wait_until
+
+from deployments.local_stack import PREFECT, prefect_file
+from gan_core.policies.sampling import cut_units
+from gan_core.store import trainings
+from gan_core.store.migrate import add_student
+from gan_core.trainer import train_local
+from gan_core.update import tensors_of
+
+ENDED = ("Completed", "Failed", "Crashed", "Cancelled")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def plan(tiny):
+    """Units of about half a second, so that there is a middle in which to strike."""
+    return tiny.changed(
+        generator_width=8,
+        discriminator_width=8,
+        images_per_unit=160,
+        quorum=480,
+        iterations=12,
+        lease_seconds=6,
+        checkpoint_interval=4,
+    )
+
+
+def stored_state(school, name):
+    with psycopg.connect(school.stack.postgres.url(), autocommit=True) as connection:
+        iteration, _, payload = trainings.latest_checkpoint(connection, trainings.get(connection, name).id)
+    return iteration, safetensors.torch.load(payload)
+
+
+def assert_equals_the_reference(school, name, plan, digits):
+    iteration, stored = stored_state(school, name)
+    assert iteration == plan.iterations
+    reference = tensors_of(train_local(plan, digits))
+    assert stored.keys() == reference.keys()
+    for part, tensor in reference.items():
+        assert torch.equal(stored[part], tensor), part
+
+
+def units_of(plan) -> int:
+    """How many units the plan's iterations have; an epoch's last one is short."""
+    return sum(len(units) for units in all_units(plan))
+
+
+def reference_images(plan) -> int:
+    return sum(unit.images for units in all_units(plan) for unit in units)
+
+
+def all_units(plan):
+    position = 0
+    for _ in range(plan.iterations):
+        units, position = cut_units(plan, position, 5000)
+        yield units
+
+
+def kill_tree(root: psutil.Process) -> None:
+    """As if the machine had lost its power."""
+    for process in [root, *root.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def engines(worker: subprocess.Popen) -> list[psutil.Process]:
+    """The flow runs' processes below a Prefect worker."""
+    return [p for p in psutil.Process(worker.pid).children(recursive=True) if "prefect.engine" in p.cmdline()]
+
+
+def test_three_workers_under_prefect_give_the_weights_of_the_reference(school, plan, digits):
+    school.start("equal", plan)
+    school.await_success("equal")
+    assert_equals_the_reference(school, "equal", plan, digits)
+    assert school.units_by_state("equal") == {"done": units_of(plan)}
+
+
+def test_the_prefect_ui_reads_as_a_story(school, plan):
+    """Five tasks an iteration, by their names."""
+    run = school.start("story", plan.changed(iterations=3, sample_interval=1, push_interval=1))
+    school.await_success("story")
+    wait_until(lambda: school.stack.run_state(run)[0] == "Completed", 60, "the run's end")
+
+    def names() -> set[str]:
+        found = school.stack._api("POST", "/task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}, "limit": 200})
+        return {task["name"] for task in found}
+
+    wanted = {f"{verb} it {n}" for n in range(3) for verb in ("create-units", "await-gradients", "aggregate")}
+    wanted |= {f"{verb} it {n}" for n in (1, 2, 3) for verb in ("sample", "push")}
+    wait_until(lambda: names() >= wanted, 60, "the names of all tasks")
+    artifacts = school.stack._api("POST", "/artifacts/latest/filter", {"limit": 200})
+    assert {a["key"] for a in artifacts} >= {"samples-story", "progress-story", "workers-story"}
+    folder = school.stack.outputs / "story"
+    assert {p.name for p in folder.iterdir()} == {"generator.safetensors", "timeline.gif", "samples"}
+    shifts = school.stack._api("POST", "/flow_runs/filter", {"flow_runs": {"name": {"like_": "shift of"}}, "limit": 50})
+    assert {s["name"] for s in shifts} >= {"shift of ada", "shift of grace", "shift of alan"}
+
+
+def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another(school, plan, digits):
+    school.start("killed-worker", plan)
+    school.await_iteration("killed-worker", 2)
+
+    def has_a_unit() -> bool:
+        return bool(
+            school.ask(
+                "SELECT 1 FROM classgan.leases l JOIN classgan.workers w ON w.id = l.worker_id WHERE w.name = 'ada' AND l.ended_at IS NULL",
+            )
+        )
+
+    wait_until(has_a_unit, 60, "a lease of ada's", every=0.01)
+    kill_tree(psutil.Process(school.stack.children["worker-ada"].pid))
+    school.await_success("killed-worker")
+    assert_equals_the_reference(school, "killed-worker", plan, digits)
+    assert school.units_by_state("killed-worker") == {"done": units_of(plan)}
+    counted = school.ask(
+        "SELECT sum(c.units), sum(c.images) FROM classgan.contributions c JOIN classgan.trainings t ON t.id = c.training_id"
+        " WHERE t.name = 'killed-worker' AND c.verdict = 'accepted'",
+    )
+    assert counted == [(units_of(plan), reference_images(plan))]
+    school.stack.start_worker("ada")
+
+
+def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(school, plan, digits):
+    school.start("killed-coordinator", plan)
+    school.await_iteration("killed-coordinator", 6)  # beyond the checkpoint at 4
+    instructor = school.stack.children["instructor"]
+    for engine in engines(instructor):
+        engine.kill()
+    wait_until(lambda: not engines(instructor), 30, "the coordinator's death")
+    assert 0 < school.iteration("killed-coordinator") < plan.iterations
+    school.start("killed-coordinator", plan)
+    school.await_success("killed-coordinator")
+    assert_equals_the_reference(school, "killed-coordinator", plan, digits)
+
+
+def test_servers_that_die_are_waited_for(school, plan, digits):
+    """PostgreSQL and the Prefect server are killed and come back: no worker dies, and the weights are the same."""
+    school.start("servers", plan.changed(iterations=16))
+    school.await_iteration("servers", 2)
+    workers = [school.stack.children[f"worker-{name}"] for name in ("grace", "alan")]
+
+    postgres = school.stack.postgres
+    postgres.process.kill()
+    postgres.process.wait()
+    postgres.start()
+    before = school.iteration("servers")
+    school.await_iteration("servers", before + 2)
+
+    server = school.stack.children["prefect-server"]
+    command = psutil.Process(server.pid).cmdline()
+    kill_tree(psutil.Process(server.pid))
+    server.wait()
+    school.stack.spawn("prefect-server", command)
+    school.await_success("servers")
+    assert_equals_the_reference(school, "servers", plan.changed(iterations=16), digits)
+    assert all(worker.poll() is None for worker in workers)
+    school.stack._await_server()
+
+
+def test_ctrl_c_on_a_students_worker_ends_its_shift_as_completed(school, plan):
+    """It finishes its unit, submits it and ends; nothing is left leased, nothing is left running."""
+    school.start("drained", plan.changed(iterations=25))
+    school.await_iteration("drained", 2)
+    worker = school.stack.children["worker-grace"]
+    (engine,) = wait_until(lambda: engines(worker), 60, "grace's shift")
+    run = engine.environ()["PREFECT__FLOW_RUN_ID"]
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(60) == 0
+    assert not engine.is_running()
+    wait_until(lambda: school.stack.run_state(run)[0] == "Completed", 30, "the shift's end in Prefect")
+    lost = school.ask(
+        "SELECT outcome FROM classgan.leases l JOIN classgan.workers w ON w.id = l.worker_id JOIN classgan.trainings t ON t.id = l.training_id"
+        " WHERE w.name = 'grace' AND t.name = 'drained' AND outcome NOT IN ('accepted', 'the iteration closed')",
+    )
+    assert lost == []
+    school.await_success("drained")
+    school.stack.start_worker("grace")
+
+
+def test_a_students_machine_runs_nothing_but_the_pinned_flow(school, tmp_path):
+    """A command in job variables is not looked at; another flow in the pool is refused in words."""
+    trap = tmp_path / "executed"
+    api = school.stack._api
+    shift = api("GET", "/deployments/name/gradient-compute/shift")
+    run = api(
+        "POST",
+        f"/deployments/{shift['id']}/create_flow_run",
+        {
+            "state": {"type": "SCHEDULED"},
+            "job_variables": {"command": f"touch '{trap}'", "env": {"EVIL": "1"}},
+            "parameters": {"idle_seconds": 1},
+        },
+    )["id"]
+    state, message = wait_until(lambda: (s := school.stack.run_state(run))[0] in ENDED and s, 120, "the shift's end")
+    assert state == "Completed", message
+    assert not trap.exists()
+
+    grades = api("GET", "/deployments/name/export-grades/export-grades")
+    other = api(
+        "POST",
+        "/deployments/",
+        {
+            "name": "elsewhere",
+            "flow_id": grades["flow_id"],
+            "work_pool_name": "students",
+            "entrypoint": "flows.export_grades.export_grades",
+        },
+    )
+    run = api("POST", f"/deployments/{other['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})["id"]
+    state, message = wait_until(lambda: (s := school.stack.run_state(run))[0] == "Crashed" and s, 120, "the refusal")
+    assert "refused: this machine runs only flows.gradient_compute.gradient_compute" in message
+
+
+def test_a_students_own_tasks_py_does_not_break_a_worker_or_the_command(school, plan, tmp_path):
+    """Modules called like our packages in the current folder are never imported."""
+    for name in ("tasks.py", "flows.py", "gan_core.py", "deployments.py"):
+        (tmp_path / name).write_text("raise SystemExit('the student\\'s own module was imported')")
+    bin_folder = Path(sys.executable).parent
+    helped = subprocess.run(
+        [bin_folder / "classgan", "plan"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert helped.returncode == 0, helped.stderr
+
+    with psycopg.connect(school.stack.postgres.url(), autocommit=True) as connection:
+        add_student(connection, "eve")
+    environment = {**school.stack.environment("eve"), "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    log = (tmp_path / "log").open("w")
+    worker = subprocess.Popen(
+        ["prefect", "worker", "start", "--pool", "students", "--name", "eve"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        school.start("own-modules", plan.changed(iterations=60))
+        wait_until(
+            lambda: school.ask(
+                "SELECT 1 FROM classgan.contributions c JOIN classgan.workers w ON w.id = c.worker_id WHERE w.name = 'eve' AND verdict = 'accepted'",
+            ),
+            120,
+            "eve's first unit",
+        )
+        assert "Discovered type 'gan-student'" in (tmp_path / "log").read_text()
+    finally:
+        worker.send_signal(signal.SIGINT)
+        worker.wait(60)
+        log.close()
+    school.await_success("own-modules")
+
+
+def test_deploying_twice_changes_nothing(school):
+    def deployments() -> dict[str, tuple]:
+        found = school.stack._api("POST", "/deployments/filter", {"limit": 100})
+        return {
+            d["name"]: (d["id"], d["entrypoint"], d["path"], json.dumps(d["parameters"], sort_keys=True)) for d in found
+        }
+
+    before = deployments()
+    done = subprocess.run(
+        [*PREFECT, "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file())],
+        env=school.stack.environment(),
+        cwd=school.stack.home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert deployments() == before
+    assert set(before) >= {"train", "train-dcgan", "train-better", "shift", "export-grades", "housekeeping"}
+    assert all(path is None for _, _, path, _ in before.values()), "a deployment remembers a folder of this machine"
+
+
+def test_grades_and_housekeeping_run_as_deployments(school, plan):
+    school.start("graded", plan.changed(iterations=2))
+    school.await_success("graded")
+    api, target = school.stack._api, school.stack.outputs / "from prefect.csv"
+    for name, parameters in (("export-grades/export-grades", {"path": str(target)}), ("housekeeping/housekeeping", {})):
+        deployment = api("GET", f"/deployments/name/{name}")
+        run = api(
+            "POST",
+            f"/deployments/{deployment['id']}/create_flow_run",
+            {"state": {"type": "SCHEDULED"}, "parameters": parameters},
+        )["id"]
+        wait_until(lambda run=run: school.stack.run_state(run)[0] == "Completed", 90, f"the end of {name}")
+    rows = target.read_text(encoding="utf-8-sig").splitlines()
+    assert rows[0].startswith("login,name,units,images")
+    images = sum(int(row.split(",")[3]) for row in rows[1:])
+    assert (
+        images == school.ask("SELECT sum(images)::bigint FROM classgan.contributions WHERE verdict = 'accepted'")[0][0]
+    )
