@@ -121,17 +121,21 @@ def publish(
     payload: bytes,
 ) -> None:
     """Close the iteration and announce the next weights: all of it or nothing. Repeated, it changes nothing."""
-    went_through = connection.execute(
-        "SELECT w.payload = %b FROM classgan.trainings AS t JOIN classgan.weights AS w ON w.training_id = t.id AND w.iteration = t.iteration"
-        " WHERE t.id = %s AND t.iteration = %s",
-        (payload, training_id, iteration + 1),
-    ).fetchone()
-    if went_through and went_through[0]:
-        return  # the connection broke before the answer came
+    row = connection.execute("SELECT iteration FROM classgan.trainings WHERE id = %s", (training_id,)).fetchone()
+    if row and row[0] == iteration + 1 and _weights_are(connection, training_id, iteration + 1, payload):
+        return  # it went through, and the connection broke before the answer came
     connection.execute(
         "SELECT classgan.publish(%s, %s, %s::bigint[], %s, %s, %b, %s)",
         (training_id, iteration, included, images, position, payload, KEPT_WEIGHTS),
     )
+
+
+def _weights_are(connection: Connection, training_id: int, iteration: int, payload: bytes) -> bool:
+    row = connection.execute(
+        "SELECT payload = %b FROM classgan.weights WHERE training_id = %s AND iteration = %s",
+        (payload, training_id, iteration),
+    ).fetchone()
+    return bool(row and row[0])
 
 
 def save_checkpoint(
