@@ -57,7 +57,7 @@ class Plan(BaseModel):
     beta2: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the squared gradient, per step.")] = 0.999
     batch_size: Annotated[
         int, Field(ge=2, le=4096, description="Images in one local step (or one micro-batch of a gradient).")
-    ] = 64
+    ] = 32
     ema_half_life: Annotated[
         int,
         Field(
@@ -65,7 +65,7 @@ class Plan(BaseModel):
             le=100_000_000,
             description="The averaged generator forgets half in this many images. 0: no averaging.",
         ),
-    ] = 10_000
+    ] = 4_000
 
     contribution: Annotated[
         Literal["local_steps", "gradient"],
@@ -120,7 +120,7 @@ class Plan(BaseModel):
         int, Field(ge=0, le=2**31 - 1, description="Start of all randomness: the same seed gives the same training.")
     ] = 0
 
-    iterations: Annotated[int, Field(ge=0, le=10_000_000, description="Updates of the shared weights to make.")] = 110
+    iterations: Annotated[int, Field(ge=0, le=10_000_000, description="Updates of the shared weights to make.")] = 50
     epochs: Annotated[
         float, Field(ge=0, le=100_000, description="If above 0: passes over the data to make, instead of `iterations`.")
     ] = 0
