@@ -37,8 +37,8 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
     """Iterate until the plan is fulfilled; returns the number of iterations made in all.
 
     Args:
-        name: of the training; one that exists is continued.
-        plan: every knob of it.
+        name: Small letters, digits and dashes. A training that exists is continued.
+        plan: Every knob of the training. As it stands: handwritten digits, about two minutes on two cores.
     """
     show_log()
     beside: list[PrefectFuture] = []

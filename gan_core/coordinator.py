@@ -242,7 +242,8 @@ class Coordinator:
             ""
             if waited < 3 or now.leased
             else (
-                f"waiting for workers: {now.workers_online} online, {now.open} units open. Start one: prefect worker start --pool students"
+                f"waiting for workers: {now.workers_online} at work, {now.open} units open. "
+                "A worker that is up starts within seconds; to start one: prefect worker start --pool students"
             )
         )
         if message != row.message:
