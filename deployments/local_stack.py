@@ -6,8 +6,6 @@ a start cleans up after a stack that was killed.
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +19,7 @@ from typing import Any
 import psutil
 
 from deployments.postgres import Postgres
+from deployments.processes import end, free_port, stop_trees
 from gan_core.errors import StackError
 from gan_core.settings import settings
 from gan_core.store.engine import connect
@@ -249,7 +248,7 @@ class LocalStack:
                     process = psutil.Process(pid)
                     if abs(process.create_time() - created) < 1:
                         self._say(f"ending a leftover process, {pid}")
-                        _end([process, *process.children(recursive=True)], 5)
+                        end([process, *process.children(recursive=True)], 5)
 
     def _remember(self) -> None:
         processes = [*self.children.values(), *([self.postgres.process] if self.postgres.process else [])]
@@ -323,40 +322,3 @@ def prefect_file() -> Path:
     """prefect.yaml: beside the packages in a checkout, inside ours in an installation."""
     here = Path(__file__).resolve().parent
     return next(p for p in (here.parent / "prefect.yaml", here / "prefect.yaml") if p.exists())
-
-
-def free_port(wished: int) -> int:
-    """The wished port if it is free, else any free one."""
-    for port in (wished, 0):
-        with closing(socket.socket()) as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            return probe.getsockname()[1]
-    raise StackError("No free port on 127.0.0.1.")
-
-
-def stop_trees(roots: Sequence[subprocess.Popen[bytes]], patience: float) -> None:
-    """Interrupt these processes all at once, give them time to end in order, then kill what is left of their trees."""
-    tree: list[psutil.Process] = []
-    for root in roots:
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(root.pid)
-            tree += [process, *process.children(recursive=True)]
-    for root in roots:
-        if root.poll() is None:
-            root.send_signal(signal.SIGINT)
-    _end(tree, patience, interrupt=False)
-    for root in roots:
-        root.wait()
-
-
-def _end(processes: Sequence[psutil.Process], patience: float, interrupt: bool = True) -> None:
-    if interrupt:
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.terminate()
-    _, alive = psutil.wait_procs(processes, patience)
-    for process in alive:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(alive, 5)

@@ -6,15 +6,13 @@ contributions since then, which lead to the very same weights.
 
 import logging
 import statistics
-import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors.torch
 from psycopg import Connection
 
+from gan_core import checkpoints
+from gan_core.checkpoints import Checkpoints, Snapshot
 from gan_core.errors import GanError, PayloadError, TrainingError
 from gan_core.gradients import warm_up
 from gan_core.images import open_images
@@ -22,25 +20,16 @@ from gan_core.models import Vectors, layout_of
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import decode, encode, payload_size
 from gan_core.policies.sampling import cut_units
+from gan_core.rounds import Gathered, Round
 from gan_core.store import queue, trainings
 from gan_core.store.engine import Link, wait_for_notice
 from gan_core.units import TrainingState
-from gan_core.update import Aggregate, State, advance, initial_state, tensors_of
+from gan_core.update import Aggregate, State, advance
 
 log = logging.getLogger("classgan.coordinator")
 
-LOOKAHEAD = 4  # decoded contributions kept until their turn in the sum; later ones are read again
 TICK = 1.0  # seconds between looks when nobody notifies: a net under LISTEN/NOTIFY
 DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """What an iteration closed with."""
-
-    contributions: tuple[int, ...]
-    images: int
-    workers: int
 
 
 class Finished(Exception):
@@ -49,20 +38,6 @@ class Finished(Exception):
     def __init__(self, state: TrainingState) -> None:
         super().__init__(f"the training was {state}")
         self.state = state
-
-
-class Snapshot:
-    """The averaged generator after an iteration, safe from what comes next. Not a dataclass: Prefect looks into those."""
-
-    def __init__(self, training_id: int, name: str, plan: Plan, iteration: int, images: int, average: Vectors) -> None:
-        self.training_id, self.name, self.plan, self.iteration, self.images, self.average = (
-            training_id,
-            name,
-            plan,
-            iteration,
-            images,
-            average,
-        )
 
 
 class Coordinator:
@@ -76,7 +51,6 @@ class Coordinator:
         self.state: State
         self._aggregate: Aggregate | None = None
         self._position = 0
-        self._writer: threading.Thread | None = None
 
     def __enter__(self) -> "Coordinator":
         try:
@@ -90,6 +64,7 @@ class Coordinator:
         self.training_id = self.link.call(
             lambda c: trainings.create(c, self.name, self.plan.model_dump(mode="json"))
         ).id
+        self._checkpoints = Checkpoints(self.link.url, self.training_id)
         self.link.close()  # from here on, every new connection must hold the lock before it does anything
         row = self.link.call(lambda c: trainings.get(c, self.name))
         if row.state is TrainingState.CANCELLED:
@@ -125,7 +100,7 @@ class Coordinator:
         )
 
     def __exit__(self, *exc_info: object) -> None:
-        self._join_writer()
+        self._checkpoints.close()
         self.link.close()
 
     def _take_hold(self, connection: Connection) -> None:
@@ -161,10 +136,7 @@ class Coordinator:
     def _resume(self) -> State:
         """The state an unbroken run would be in: the last checkpoint, then the accepted contributions since."""
         row = self.link.call(lambda c: trainings.get(c, self.name))
-        found = self.link.call(lambda c: trainings.latest_checkpoint(c, self.training_id))
-        state = initial_state(self.plan)
-        if found:
-            _fill(state, *found)
+        state = self.link.call(lambda c: checkpoints.latest(c, self.training_id, self.plan))
         if state.iteration < row.iteration:
             log.info("Repeating iterations %d to %d from their contributions.", state.iteration, row.iteration - 1)
         positions = self.link.call(lambda c: queue.positions(c, self.training_id, state.iteration, row.iteration))
@@ -203,7 +175,7 @@ class Coordinator:
         Raises:
             Finished: a person paused or cancelled the training meanwhile.
         """
-        started, round_ = time.monotonic(), _Round(self)
+        started, round_ = time.monotonic(), Round(self.plan, self.layout, self.training_id, self.state.iteration)
         deadline = self._deadline()
         while True:
             closed = self.link.call(round_.look)
@@ -217,8 +189,9 @@ class Coordinator:
                         self.plan.quorum,
                         deadline,
                     )
-                self._aggregate = round_.finish()
-                return Gathered(tuple(round_.included), round_.images, len(round_.workers))
+                self.link.call(round_.finish)
+                self._aggregate = round_.aggregate
+                return round_.gathered
             self.link.call(lambda c: self._wait(c, time.monotonic() - started))
 
     def _deadline(self) -> float:
@@ -280,18 +253,15 @@ class Coordinator:
             )
         )
         if self.state.iteration % self.plan.checkpoint_interval == 0:
-            self._checkpoint_behind()
+            self._checkpoints.write_behind(self.state)
 
     def snapshot(self) -> Snapshot:
         """A copy of the averaged generator as it is now."""
-        return Snapshot(
-            self.training_id, self.name, self.plan, self.state.iteration, self.state.images, self.state.average.clone()
-        )
+        return Snapshot(self.training_id, self.name, self.plan, self.state)
 
     def finish(self) -> None:
         """Store the final state and mark the training as done."""
-        self._join_writer()
-        _save(self.link, self.training_id, *_packed(self.state))
+        self._checkpoints.write(self.state)
         self._set_state(TrainingState.SUCCEEDED)
 
     def fail(self, reason: str, iteration: int | None = None) -> None:
@@ -303,27 +273,6 @@ class Coordinator:
     def _set_state(self, state: TrainingState, message: str = "") -> None:
         self.link.call(lambda c: trainings.set_state(c, self.training_id, state, message))
 
-    # Checkpoints are written behind: a crash before one is complete only means repeating a few iterations more.
-
-    def _checkpoint_behind(self) -> None:
-        if self._writer is not None and self._writer.is_alive():
-            return  # the last one is still on its way; the next interval will do
-        packed = _packed(self.state)
-
-        def write() -> None:
-            with_own_connection = Link(self.link.url)
-            try:
-                _save(with_own_connection, self.training_id, *packed)
-            finally:
-                with_own_connection.close()
-
-        self._writer = threading.Thread(target=write, name="checkpoint", daemon=True)
-        self._writer.start()
-
-    def _join_writer(self) -> None:
-        if self._writer is not None:
-            self._writer.join()
-
     def _decoded(self, contribution_id: int) -> Vectors:
         payload = self.link.call(lambda c: queue.payload(c, contribution_id))
         if payload is None:
@@ -331,82 +280,3 @@ class Coordinator:
                 f"Contribution {contribution_id} of {self.name!r} is gone from the database, so its iteration can't be repeated."
             )
         return decode(payload, self.layout, self.plan.codec)
-
-
-class _Round:
-    """The contributions of one iteration on their way into the sum, which is built in unit order."""
-
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
-        self._aggregate = Aggregate(coordinator.plan)
-        self._known: dict[int, queue.Arrival] = {}  # by first ordinal: those not yet in the sum
-        self._decoded: dict[int, Vectors] = {}  # some of them, decoded ahead of their turn
-        self.included: list[int] = []
-        self.images = 0
-        self.workers: set[str] = set()
-
-    def look(self, connection: Connection) -> bool:
-        """Take in what has arrived; True when the quorum is there."""
-        c = self._coordinator
-        # The frontier first: whatever lies before it had arrived by then, so the list read next holds all of it.
-        frontier = queue.progress(connection, c.training_id, c.state.iteration).frontier
-        seen = {*self.included, *(a.id for a in self._known.values())}
-        for arrival in queue.arrivals(connection, c.training_id, c.state.iteration):
-            if arrival.id in seen:
-                continue
-            try:
-                vectors = self._read(connection, arrival)
-            except PayloadError as exc:
-                log.warning("Refused a contribution of %s: %s", arrival.worker, exc)
-                queue.refuse(connection, arrival.id, str(exc))
-                return False  # its units are open again: look anew before anything behind them is added
-            self._known[arrival.first_ordinal] = arrival
-            if len(self._decoded) < LOOKAHEAD:
-                self._decoded[arrival.first_ordinal] = vectors
-            self.images += arrival.images
-            self.workers.add(arrival.worker)
-        ready = sorted(o for o in self._known if frontier is None or o < frontier)
-        self._add(connection, ready)
-        return self.images >= c.plan.quorum
-
-    def finish(self) -> Aggregate:
-        """Add what lies behind units that never came, and close the sum."""
-        self._coordinator.link.call(lambda c: self._add(c, sorted(self._known)))
-        return self._aggregate
-
-    def _add(self, connection: Connection, ordinals: Iterable[int]) -> None:
-        for ordinal in ordinals:
-            arrival = self._known[ordinal]
-            vectors = self._decoded.pop(ordinal, None) or self._read(connection, arrival)
-            self._aggregate.add(vectors, arrival.images)
-            self.included.append(arrival.id)
-            del self._known[ordinal]
-
-    def _read(self, connection: Connection, arrival: queue.Arrival) -> Vectors:
-        payload = queue.payload(connection, arrival.id)
-        if payload is None:
-            raise PayloadError("its tensors are not in the database")
-        return decode(payload, self._coordinator.layout, self._coordinator.plan.codec)
-
-
-def _packed(state: State) -> tuple[int, dict[str, int], bytes]:
-    """Iteration, counters and tensors of a state, for a checkpoint."""
-    counters = {"images": state.images, "position": state.position, "steps": state.steps}
-    return state.iteration, counters, safetensors.torch.save(tensors_of(state))
-
-
-def _save(link: Link, training_id: int, iteration: int, counters: dict[str, int], payload: bytes) -> None:
-    link.call(lambda c: trainings.save_checkpoint(c, training_id, iteration, counters, payload))
-
-
-def _fill(state: State, iteration: int, counters: dict[str, int], payload: bytes) -> None:
-    """Put a checkpoint into a state of the same plan."""
-    stored = safetensors.torch.load(payload)
-    for name, tensor in tensors_of(state).items():
-        tensor.copy_(stored[name])
-    state.iteration, state.images, state.position, state.steps = (
-        iteration,
-        counters["images"],
-        counters["position"],
-        counters["steps"],
-    )

@@ -17,7 +17,6 @@ HARD_LIMIT = 400  # lines a module
 
 # Who may read or hand on the environment, and why. Everybody else asks settings().
 ENVIRONMENT_READERS = {
-    "gan_core/settings.py": "the one reader",
     "deployments/local_stack.py": "builds its children's environments",
 }
 # Who may ask autograd for a gradient.

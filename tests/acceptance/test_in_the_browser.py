@@ -4,12 +4,11 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from poll import wait_until
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
-
-from poll import wait_until
 
 pytestmark = [
     pytest.mark.slow,

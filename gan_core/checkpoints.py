@@ -1,0 +1,73 @@
+"""States on their way to the database and back.
+
+Checkpoints are written behind: a crash before one is complete only means repeating a few iterations more, from the
+contributions that are still there.
+"""
+
+import threading
+
+import safetensors.torch
+from psycopg import Connection
+
+from gan_core.plan import Plan
+from gan_core.store import trainings
+from gan_core.store.engine import Link
+from gan_core.update import State, initial_state, tensors_of
+
+
+class Snapshot:
+    """The averaged generator after an iteration, safe from what comes next. No dataclass: Prefect looks into those."""
+
+    def __init__(self, training_id: int, name: str, plan: Plan, state: State) -> None:
+        self.training_id, self.name, self.plan = training_id, name, plan
+        self.iteration, self.images, self.average = state.iteration, state.images, state.average.clone()
+
+
+class Checkpoints:
+    """Writes a training's states, one at a time, on a connection of its own."""
+
+    def __init__(self, url: str, training_id: int) -> None:
+        self._link, self._training_id = Link(url), training_id
+        self._writer: threading.Thread | None = None
+
+    def write_behind(self, state: State) -> None:
+        """Copy the state and write it in the background; skipped while the last one is still on its way."""
+        if self._writer is not None and self._writer.is_alive():
+            return
+        self._writer = threading.Thread(target=self._save, args=_packed(state), name="checkpoint", daemon=True)
+        self._writer.start()
+
+    def write(self, state: State) -> None:
+        """Write the state; returns when it is durable."""
+        self._join()
+        self._save(*_packed(state))
+
+    def close(self) -> None:
+        self._join()
+        self._link.close()
+
+    def _save(self, iteration: int, counters: dict[str, int], payload: bytes) -> None:
+        self._link.call(lambda c: trainings.save_checkpoint(c, self._training_id, iteration, counters, payload))
+
+    def _join(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+
+
+def latest(connection: Connection, training_id: int, plan: Plan) -> State:
+    """The newest stored state; the plan's initial one if none was stored."""
+    state = initial_state(plan)
+    found = trainings.latest_checkpoint(connection, training_id)
+    if found:
+        state.iteration, counters, payload = found
+        state.images, state.position, state.steps = counters["images"], counters["position"], counters["steps"]
+        stored = safetensors.torch.load(payload)
+        for name, tensor in tensors_of(state).items():
+            tensor.copy_(stored[name])
+    return state
+
+
+def _packed(state: State) -> tuple[int, dict[str, int], bytes]:
+    """Iteration, counters and tensors of a state."""
+    counters = {"images": state.images, "position": state.position, "steps": state.steps}
+    return state.iteration, counters, safetensors.torch.save(tensors_of(state))
