@@ -1,0 +1,65 @@
+"""A trained generator as a file: what is written is read back, and what isn't ours is refused in a sentence."""
+
+import io
+
+import pytest
+import safetensors.torch
+import torch
+from PIL import Image
+
+from gan_core import generators, pictures
+from gan_core.errors import DataError
+from gan_core.update import draw, fixed_noise, initial_state
+
+
+@pytest.fixture
+def generator(tiny):
+    return generators.Generator(tiny, initial_state(tiny).average, 12, 345)
+
+
+def test_a_generator_survives_the_file(tmp_path, generator, tiny):
+    path = tmp_path / "a folder" / "generator.safetensors"
+    generators.save(path, generator)
+    again = generators.load(path)
+    assert (again.plan, again.iteration, again.images) == (tiny, 12, 345)
+    noise = fixed_noise(tiny, 4)
+    assert torch.equal(draw(tiny, again.average, noise), draw(tiny, generator.average, noise))
+    assert [p.name for p in path.parent.iterdir()] == ["generator.safetensors"]  # nothing half-written beside it
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "There is no file"),
+        (b"", "can't be read as a generator"),
+        (b"not a model at all", "can't be read as a generator"),
+        (safetensors.torch.save({"x": torch.zeros(1)}), "not a generator of classgan"),
+        (safetensors.torch.save({"x": torch.zeros(1)}, {"format": generators.FORMAT}), "can't be read as a generator"),
+    ],
+    ids=["missing", "empty", "text", "another model", "no plan"],
+)
+def test_what_is_not_a_generator_is_refused_in_a_sentence(tmp_path, content, sentence):
+    path = tmp_path / "x.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=sentence):
+        generators.load(path)
+
+
+def test_a_timeline_has_a_frame_for_each_grid_and_stays_small(tiny):
+    average = initial_state(tiny).average
+    grids = [(n, pictures.sample_grid(tiny, average)) for n in range(3)]
+    movie = Image.open(io.BytesIO(pictures.timeline(grids)))
+    assert (movie.format, movie.n_frames) == ("GIF", 3)
+    many = Image.open(io.BytesIO(pictures.timeline([(n, grids[0][1] if n % 2 else grids[1][1]) for n in range(500)])))
+    assert many.n_frames <= pictures.FRAMES + 1
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "x.png"
+    pictures.write(path, b"old")
+    monkeypatch.setattr(pictures.os, "replace", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        pictures.write(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["x.png"]
