@@ -38,7 +38,7 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
 
     Args:
         name: Small letters, digits and dashes. A training that exists is continued.
-        plan: Every knob of the training. As it stands: handwritten digits, about two minutes on two cores.
+        plan: Every knob of the training. As it stands: handwritten digits, about a minute on two cores.
     """
     show_log()
     beside: list[PrefectFuture] = []

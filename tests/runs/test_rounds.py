@@ -1,0 +1,133 @@
+"""How an iteration closes: at the quorum, at the deadline, or because a person says so; and who may close it."""
+
+import threading
+
+import psycopg
+import pytest
+from poll import wait_until
+
+from gan_core.coordinator import Coordinator, Finished
+from gan_core.errors import StoreError
+from gan_core.store import queue, student, trainings
+from gan_core.units import TrainingState
+
+
+@pytest.fixture
+def connection(classroom):
+    with psycopg.connect(classroom.url, autocommit=True) as connection:
+        yield connection
+
+
+def sleeper(classroom):
+    """A machine that takes a unit and is never heard of again."""
+    shift = classroom.shift("sleepy")
+    with psycopg.connect(classroom.student_url("sleepy"), autocommit=True) as theirs:
+        worker = student.register(theirs, "laptop", shift.boot, "cpu", {})
+        lease = student.claim(theirs, worker, shift.boot)
+    assert lease is not None
+    return shift, lease
+
+
+def test_after_the_deadline_the_minimum_quorum_suffices_and_the_rest_is_stale(classroom, tiny, connection):
+    """One machine sleeps on its unit; the class doesn't wait for ever, and its images are not counted."""
+    plan = tiny.changed(deadline_floor=0.1, deadline_ceiling=0.5, min_quorum=0.6, lease_seconds=3600)
+    with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
+        training.create_units()
+        _, lease = sleeper(classroom)
+        with classroom.working(1):
+            gathered = training.gather()
+        training.publish(gathered)
+        assert gathered.images == training.state.images == 32
+    states = dict(connection.execute("SELECT state::text, count(*) FROM classgan.units GROUP BY 1").fetchall())
+    assert states == {"done": 2, "stale": 1}
+    assert connection.execute("SELECT outcome FROM classgan.leases WHERE id = %s", (lease.id,)).fetchone() == (
+        "the iteration closed",
+    )
+
+
+def test_without_the_minimum_quorum_no_deadline_closes_an_iteration(classroom, tiny):
+    plan = tiny.changed(deadline_floor=0.1, deadline_ceiling=0.1, min_quorum=1.0, lease_seconds=2)
+    with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
+        training.create_units()
+        sleeper(classroom)
+        with classroom.working(1):
+            assert training.gather().images == plan.quorum  # the lease ran out, somebody else did it
+
+
+def test_a_deadline_is_learnt_from_the_classes_own_times(classroom, tiny, connection):
+    plan = tiny.changed(deadline_floor=1, deadline_ceiling=50)
+    with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
+        assert training._deadline() == 50  # nothing is known yet
+        with classroom.working(2):
+            for _ in range(3):
+                training.create_units()
+                training.publish(training.gather())
+        connection.execute(
+            "UPDATE classgan.contributions SET submitted_at = i.opened_at + interval '10 seconds' + id * interval '1 second'"
+            " FROM classgan.iterations i WHERE i.number = contributions.iteration"
+        )
+        seconds = sorted(queue.arrival_seconds(connection, training.training_id))
+        middle = seconds[len(seconds) // 2]
+        spread = sorted(abs(s - middle) for s in seconds)[len(seconds) // 2]
+        assert training._deadline() == pytest.approx(middle + 6 * 1.4826 * spread)
+
+
+@pytest.mark.parametrize("state", [TrainingState.PAUSED, TrainingState.CANCELLED])
+def test_a_person_ends_the_waiting(classroom, tiny, connection, state):
+    with Coordinator(classroom.url, "test", tiny, classroom.cache) as training:
+        training.create_units()
+        trainings.set_state(connection, training.training_id, state)
+        with pytest.raises(Finished, match=state):
+            training.gather()
+
+
+def test_a_training_says_when_it_waits_for_workers(classroom, tiny, connection):
+    with Coordinator(classroom.url, "test", tiny, classroom.cache) as training:
+        training.create_units()
+        waiting = threading.Thread(target=training.gather)
+        waiting.start()
+        message = wait_until(lambda: trainings.get(connection, "test").message, 20, "a message")
+        assert "waiting for workers: 0 at work, 3 units open" in message
+        assert "prefect worker start --pool students" in message
+        with classroom.working(1):
+            waiting.join()
+
+
+def test_a_second_coordinator_stands_by_until_the_first_is_gone(classroom, tiny, connection):
+    plan, led = tiny.changed(iterations=2), []
+    with Coordinator(classroom.url, "test", plan, classroom.cache) as first:
+        second = threading.Thread(target=lambda: led.append(classroom.train(plan)))
+        second.start()
+        wait_until(
+            lambda: (
+                connection.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%%pg_try_advisory_lock%%' AND pid <> pg_backend_pid()",
+                ).fetchone()[0]
+                >= 1
+            ),
+            20,
+            "the standby",
+        )
+        with classroom.working(1):
+            first.create_units()
+            first.publish(first.gather())
+            assert not led
+            first.__exit__()
+            second.join()
+    assert led[0].state.iteration == 2
+    assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
+
+
+def test_who_has_lost_the_lead_cannot_publish(classroom, tiny, connection):
+    """Its connection was cut, and another has moved the training on: the late publish is refused, nothing changes."""
+    plan = tiny.changed(iterations=3)
+    with classroom.working(2), Coordinator(classroom.url, "test", plan, classroom.cache) as old:
+        old.create_units()
+        gathered = old.gather()
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()"
+        )
+        classroom.train(plan)
+        with pytest.raises(StoreError, match="another coordinator"):
+            old.publish(gathered)
+    assert trainings.get(connection, "test").iteration == 3
