@@ -1,0 +1,60 @@
+"""Small picture files for tests, and which of them is which."""
+
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from gan_core.images import ImageSet
+
+Open = Callable[..., ImageSet]
+
+
+def flat(colour: int | tuple[int, ...], size: tuple[int, int] = (8, 8), mode: str = "RGB") -> Image.Image:
+    return Image.new(mode, size, colour)
+
+
+def save(picture: Image.Image, path: Path, **options) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path, **options)
+    return path
+
+
+def numbered(folder: Path, count: int, prefix: str = "") -> Path:
+    """Folder of `count` images; image i is the grey i everywhere, so that a pixel tells which image it is."""
+    for i in range(count):
+        save(flat((i, i, i)), folder / f"{prefix}{i:03}.png")
+    return folder
+
+
+def who(images: ImageSet) -> list[int]:
+    """Which images of `numbered` these are."""
+    assert (images.pixels == images.pixels[:, :1, :1, :1]).all()
+    return images.pixels[:, 0, 0, 0].tolist()
+
+
+def zipped(folder: Path, path: Path, below: str = "", method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for file in sorted(folder.rglob("*.*"), reverse=True):
+            archive.writestr(below + file.relative_to(folder).as_posix(), file.read_bytes())
+    return path
+
+
+@contextmanager
+def counted_decodes(monkeypatch: pytest.MonkeyPatch, stop_at: int | None = None) -> Iterator[list[int]]:
+    """Counts Image.open; the call number `stop_at` is the user's Ctrl-C."""
+    calls: list[int] = []
+    original = Image.open
+
+    def counting(*args, **options):
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return original(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Image, "open", counting)
+        yield calls
