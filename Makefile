@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-EXTRAS ?= instructor
 export CLASSGAN_HOME ?= $(CURDIR)/.classgan
 export CLASSGAN_OUTPUTS ?= $(CURDIR)/outputs
 

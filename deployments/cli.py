@@ -36,6 +36,14 @@ def main() -> None:
     except GanError as exc:
         print(f"classgan: {exc}", file=sys.stderr)
         sys.exit(1)
+    except OSError as exc:
+        if exc.filename is None:
+            raise
+        print(f"classgan: {exc.filename}: {exc.strerror}. Name another place, or make room there.", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("classgan: stopped.", file=sys.stderr)
+        sys.exit(130)
 
 
 @app.command()
@@ -82,7 +90,7 @@ def generate(
     out: Annotated[Path, typer.Option("--out", "-o", help="A .png for one grid, or a folder for single files.")] = Path(
         "generated.png"
     ),
-    seed: Annotated[int, typer.Option(help="The same seed draws the same images.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed draws the same images.")] = 0,
 ) -> None:
     """Draw images from a trained generator, as a grid or as single files."""
     from deployments.reports import generate_images

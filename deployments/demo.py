@@ -1,12 +1,14 @@
 """`make demo` and `make up`: a whole class on this machine, watched live."""
 
+import os
 import re
 import signal
-import subprocess
+import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 
 from psycopg import Connection
@@ -17,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deployments.local_stack import PREFECT, LocalStack
+from deployments.local_stack import DRAIN_SECONDS, PREFECT, LocalStack
 from deployments.postgres import OWNER
 from deployments.reports import open_with_bar, worker_table
 from gan_core.errors import StackError, TrainingError
@@ -55,17 +57,15 @@ PLAIN_EVERY = 5.0  # seconds between lines where there is no terminal to draw on
 def run_demo(workers: int, plan: Plan) -> None:
     """Start the class, train, show, stop. Ctrl-C stops everything at any moment."""
     started = time.monotonic()
-    with _terminated_as_interrupt(), _class_of(workers) as stack:
-        open_with_bar(plan, stack.home / "cache")
-        with connect(stack.postgres.url()) as connection:
-            taken = {row.name for row in trainings.every(connection)}
-            name = next(n for n in (f"demo-{i}" for i in range(1, 10_000)) if n not in taken)
-            run = stack.start_training(name, plan.model_dump(mode="json"))
-            console.print(f"Training [bold]{name}[/bold]. The Prefect UI shows it too: [link]{stack.ui}[/link]")
-            _watch(stack, connection, name, plan, run)
-            _summarise(connection, name, plan, started)
-            _await_completion(stack, run)
-        console.print("Stopping everything …")
+    open_with_bar(plan, settings().cache)  # before anything is started: data that isn't there is the likeliest mistake
+    with _terminated_as_interrupt(), _class_of(workers) as stack, connect(stack.postgres.url()) as connection:
+        taken = {row.name for row in trainings.every(connection)}
+        name = next(n for n in (f"demo-{i}" for i in range(1, 10_000)) if n not in taken)
+        run = stack.start_training(name, plan.model_dump(mode="json"))
+        console.print(f"Training [bold]{name}[/bold]. The Prefect UI shows it too: [link]{stack.ui}[/link]")
+        _watch(stack, connection, name, plan, run)
+        _summarise(connection, name, plan, started)
+        _await_completion(stack, run)
     console.print("[green]Done.[/green]")
 
 
@@ -77,8 +77,8 @@ def stay_up(workers: int) -> None:
                 Group(
                     f"Prefect UI        {stack.ui}",
                     f"start a training  {stack.ui}/deployments  → train → Run → Custom run",
-                    "join a worker     classgan worker YOUR_NAME   (in another terminal, in this folder)",
-                    "look              classgan status",
+                    f"join a worker     {Path(sys.argv[0])} worker YOUR_NAME   (in another terminal, in this folder)",
+                    f"look              {Path(sys.argv[0])} status",
                     f"logs              {stack.logs}",
                     "stop              Ctrl-C",
                 ),
@@ -90,7 +90,6 @@ def stay_up(workers: int) -> None:
             while all(child.poll() is None for child in stack.children.values()):
                 time.sleep(REFRESH)
         except KeyboardInterrupt:
-            console.print("Stopping: workers finish their unit …")
             return
         dead = ", ".join(name for name, child in stack.children.items() if child.poll() is not None)
         raise StackError(f"These parts of the class ended by themselves: {dead}. Their logs in {stack.logs} say why.")
@@ -106,45 +105,50 @@ def join_here(name: str) -> None:
     stack = LocalStack(settings().home, settings().outputs).attach()
     with connect(stack.postgres.url()) as connection:
         add_student(connection, name)
-    worker = subprocess.Popen(
-        [*PREFECT, "worker", "start", "--pool", "students", "--name", name], env=stack.environment(name), cwd=stack.home
-    )
-    while True:
-        try:
-            worker.wait()
-            return
-        except KeyboardInterrupt:
-            continue  # the terminal sent it to the worker too, which drains
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background job would ignore Ctrl-C
+    command = [*PREFECT, "worker", "start", "--pool", "students", "--name", name]
+    os.chdir(stack.home)
+    os.execve(
+        command[0], command, stack.environment(name)
+    )  # this process becomes the worker: nothing in between to die
 
 
 @contextmanager
 def _class_of(workers: int) -> Generator[LocalStack]:
     with console.status("starting") as status:
-        stack = LocalStack(settings().home, settings().outputs, NAMES[:workers], lambda text: status.update(text))
+
+        def say(text: str) -> None:
+            status.update(text)
+            if not console.is_terminal:
+                console.print(text)
+
+        stack = LocalStack(settings().home, settings().outputs, NAMES[:workers], say)
         try:
             stack.start()
         except BaseException:
-            status.update("stopping")
+            say("stopping")
             stack.stop()
             raise
     try:
         yield stack
     finally:
+        console.print(f"Stopping; workers finish their unit first, up to {DRAIN_SECONDS} s …")
         stack.stop()
 
 
 @contextmanager
 def _terminated_as_interrupt() -> Generator[None]:
-    """A polite kill ends the class as orderly as Ctrl-C does."""
+    """A polite kill ends the class as orderly as Ctrl-C does; and Ctrl-C works in a script's background job too."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run: str) -> None:
@@ -163,7 +167,7 @@ def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run
                     live.update(_picture(view, workers, plan))
                 elif time.monotonic() - said > PLAIN_EVERY:
                     said = time.monotonic()
-                    console.print(_line(view, workers, plan))
+                    console.print(_line(view, workers, plan), soft_wrap=True)
                 if view.state is TrainingState.SUCCEEDED:
                     return
                 if view.state in (TrainingState.FAILED, TrainingState.CANCELLED):
@@ -250,6 +254,6 @@ def _summarise(connection: Connection, name: str, plan: Plan, started: float) ->
     )
     table.add_row("time in all", str(timedelta(seconds=round(time.monotonic() - started))))
     console.print(table)
-    console.print(f"final samples  {folder / 'samples' / f'iteration_{row.iteration:06d}.png'}")
-    console.print(f"timeline       {folder / 'timeline.gif'}")
-    console.print(f"generator      {path}   (draw more: classgan generate {name})")
+    console.print(f"final samples  {folder / 'samples' / f'iteration_{row.iteration:06d}.png'}", soft_wrap=True)
+    console.print(f"timeline       {folder / 'timeline.gif'}", soft_wrap=True)
+    console.print(f"generator      {path}   (draw more: classgan generate {name})", soft_wrap=True)

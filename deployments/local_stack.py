@@ -6,6 +6,7 @@ a start cleans up after a stack that was killed.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -19,9 +20,10 @@ from typing import Any
 import psutil
 
 from deployments.postgres import Postgres
-from deployments.processes import end, free_port, stop_trees
-from gan_core.errors import StackError
+from deployments.processes import calmly, end, free_port, stop_trees, tree_of
+from gan_core.errors import StackError, StoreError
 from gan_core.settings import settings
+from gan_core.store import trainings
 from gan_core.store.engine import connect
 from gan_core.store.migrate import add_student, migrate
 
@@ -106,9 +108,11 @@ class LocalStack:
         self._remember()
         migrate(self.postgres.url())
         with connect(self.postgres.url()) as connection:
+            trainings.interrupt_all(connection)
             for name in self.workers:
                 add_student(connection, name)
         self._await_server()
+        self._crash_stale_runs()
         self._say("creating work pools and deployments, starting workers")
         for pool, kind in POOLS.items():
             self._api("POST", "/work_pools/", {"name": pool, "type": kind, "base_job_template": job_template(kind)})
@@ -200,20 +204,27 @@ class LocalStack:
         return state.get("name", "unknown"), state.get("message") or ""
 
     def stop(self) -> None:
-        """Stop everything, in order: shifts submit their unit, then the coordinator, the servers and PostgreSQL end."""
-        for child in self.children.values():  # what never asked to be stopped is still starting: nothing to finish
-            child.poll()
-        workers = [
-            child for name, child in self.children.items() if name.startswith(("worker-", "instructor", "deploy"))
-        ]
-        stop_trees(workers, DRAIN_SECONDS)
-        stop_trees([child for child in self.children.values() if child not in workers], 3)
-        self.children.clear()
-        self.postgres.stop()
-        if self._lock is not None:
-            (self.home / "stack.json").unlink(missing_ok=True)
-            self._lock.close()
-            self._lock = None
+        """Stop everything, in order: shifts submit their unit, then the coordinator, the servers and PostgreSQL end.
+
+        Another Ctrl-C meanwhile only shortens the waiting: nothing is ever left running.
+        """
+        with calmly() as hurry:
+            first = [c for name, c in self.children.items() if name.startswith(("worker-", "instructor", "deploy"))]
+            stop_trees(first, DRAIN_SECONDS, hurry)
+            self._note_interruptions()
+            stop_trees([child for child in self.children.values() if child not in first], 3, hurry)
+            self.children.clear()
+            self.postgres.stop()
+            if self._lock is not None:
+                (self.home / "stack.json").unlink(missing_ok=True)
+                self._lock.close()
+                self._lock = None
+
+    def _note_interruptions(self) -> None:
+        """A training whose coordinator was stopped isn't running any more; the table should say so."""
+        if self.postgres.process is not None and self.postgres.process.poll() is None:
+            with suppress(StoreError), connect(self.postgres.url()) as connection:
+                trainings.interrupt_all(connection)
 
     # Starting, part by part
 
@@ -242,13 +253,23 @@ class LocalStack:
 
     def _end_leftovers(self) -> None:
         """End what a stack that was killed left running: by process id, and only if it is that very process."""
-        with suppress(OSError, ValueError):
-            for pid, created in json.loads((self.home / "stack.json").read_text())["processes"]:
-                with suppress(psutil.NoSuchProcess):
-                    process = psutil.Process(pid)
-                    if abs(process.create_time() - created) < 1:
-                        self._say(f"ending a leftover process, {pid}")
-                        end([process, *process.children(recursive=True)], 5)
+        left: list[psutil.Process] = []
+        with suppress(OSError, ValueError, KeyError):
+            noted = json.loads((self.home / "stack.json").read_text())
+            for pid, created in noted["processes"]:
+                left += [p for p in tree_of(pid)[:1] if abs(p.create_time() - created) < 1 for p in tree_of(pid)]
+            shutil.rmtree(noted["sockets"], ignore_errors=True)
+        if left:
+            self._say("ending what a killed class left running")
+            end(left, 5)
+        shutil.rmtree(self.home / "shifts", ignore_errors=True)
+
+    def _crash_stale_runs(self) -> None:
+        """Runs that a killed or stopped stack left as running never will end by themselves: Prefect shall say so."""
+        stale = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}}}
+        for run in self._api("POST", "/flow_runs/filter", stale):
+            state = {"type": "CRASHED", "name": "Crashed", "message": "The class was stopped while this ran."}
+            self._api("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
 
     def _remember(self) -> None:
         processes = [*self.children.values(), *([self.postgres.process] if self.postgres.process else [])]
@@ -256,8 +277,10 @@ class LocalStack:
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 noted.append((process.pid, psutil.Process(process.pid).create_time()))
+        url, sockets = self.postgres.url(), str(self.postgres.sockets or "")
+        facts = {"processes": noted, "database": url, "sockets": sockets, "port": self.port}
         working = self.home / ".stack.json.part"
-        working.write_text(json.dumps({"processes": noted, "database": self.postgres.url(), "port": self.port}))
+        working.write_text(json.dumps(facts))
         working.replace(self.home / "stack.json")
 
     def _await_server(self) -> None:

@@ -24,15 +24,15 @@ class Postgres:
         self.folder = folder.resolve()
         self.log = self.folder.with_suffix(".log")
         # A socket's path may have 107 bytes; a project's folder may be longer, so the socket lives in a short one.
-        self._sockets: Path | None = None
+        self.sockets: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
     def url(self, user: str = OWNER, database: str = "classgan") -> str:
-        return f"postgresql://{user}@/{database}?host={quote(str(self._sockets), safe='')}"
+        return f"postgresql://{user}@/{database}?host={quote(str(self.sockets), safe='')}"
 
     def attach(self, url: str) -> None:
         """Speak of a server that another process started: its URL as `url()` gave it there."""
-        self._sockets = Path(unquote(url.rpartition("host=")[2]))
+        self.sockets = Path(unquote(url.rpartition("host=")[2]))
 
     def start(self) -> None:
         """Start and wait until it answers.
@@ -42,11 +42,11 @@ class Postgres:
         """
         binaries, user = _binaries(), _system_user()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        if self._sockets is None:  # a server that died and is started again must be found at its old address
-            self._sockets = Path(tempfile.mkdtemp(prefix="classgan-"))
+        if self.sockets is None:  # a server that died and is started again must be found at its old address
+            self.sockets = Path(tempfile.mkdtemp(prefix="classgan-"))
         if user:
             _hand_over(self.folder, binaries, user)
-            shutil.chown(self._sockets, user)
+            shutil.chown(self.sockets, user)
         if not (self.folder / "PG_VERSION").exists():
             self._initialise(binaries, user)
         if _is_alive(self.folder):
@@ -56,7 +56,7 @@ class Postgres:
         (self.folder / "postmaster.pid").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [binaries / "postgres", "-D", self.folder, "-k", self._sockets, "-c", "listen_addresses="],
+                [binaries / "postgres", "-D", self.folder, "-k", self.sockets, "-c", "listen_addresses="],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -113,9 +113,9 @@ class Postgres:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        if self._sockets is not None:
-            shutil.rmtree(self._sockets, ignore_errors=True)
-            self._sockets = None
+        if self.sockets is not None:
+            shutil.rmtree(self.sockets, ignore_errors=True)
+            self.sockets = None
 
 
 # Durable, but tuned for a machine that does other things too. No contrib in the wheel, none needed.

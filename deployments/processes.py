@@ -3,8 +3,10 @@
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
-from contextlib import closing, suppress
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager, suppress
 
 import psutil
 
@@ -21,27 +23,53 @@ def free_port(wished: int) -> int:
     raise StackError("No free port on 127.0.0.1.")
 
 
-def stop_trees(roots: Sequence[subprocess.Popen[bytes]], patience: float) -> None:
+@contextmanager
+def calmly() -> Generator[threading.Event]:
+    """While this holds, Ctrl-C and a polite kill set the event instead of interrupting: what is being stopped gets stopped."""
+    hurry = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield hurry
+        return
+    before = {number: signal.signal(number, lambda *_: hurry.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield hurry
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def tree_of(pid: int) -> list[psutil.Process]:
+    """A process and everything below it; empty if it is gone."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def stop_trees(roots: Sequence[subprocess.Popen[bytes]], patience: float, hurry: threading.Event) -> None:
     """Interrupt these processes all at once, give them time to end in order, then kill what is left of their trees."""
-    tree: list[psutil.Process] = []
-    for root in roots:
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(root.pid)
-            tree += [process, *process.children(recursive=True)]
+    tree = [process for root in roots for process in tree_of(root.pid)]
     for root in roots:
         if root.poll() is None:
             root.send_signal(signal.SIGINT)
-    end(tree, patience, interrupt=False)
+    kill_after(tree, patience, hurry)
     for root in roots:
         root.wait()
 
 
-def end(processes: Sequence[psutil.Process], patience: float, interrupt: bool = True) -> None:
-    if interrupt:
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.terminate()
-    _, alive = psutil.wait_procs(processes, patience)
+def end(processes: Sequence[psutil.Process], patience: float) -> None:
+    """Ask these processes to end, and kill those that haven't after this many seconds."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    kill_after(processes, patience, threading.Event())
+
+
+def kill_after(processes: Sequence[psutil.Process], patience: float, hurry: threading.Event) -> None:
+    """Wait for these processes, and kill those that are left when the time is over or somebody is in a hurry."""
+    alive, deadline = list(processes), time.monotonic() + patience
+    while alive and not hurry.is_set() and time.monotonic() < deadline:
+        _, alive = psutil.wait_procs(alive, 0.2)
     for process in alive:
         with suppress(psutil.NoSuchProcess):
             process.kill()

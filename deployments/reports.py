@@ -113,6 +113,10 @@ def generate_images(source: str, count: int, out: Path, seed: int) -> None:
     from gan_core.update import draw
 
     path = Path(source)
+    if path.is_dir():
+        path /= "generator.safetensors"
+    if out.suffix not in ("", ".png"):
+        raise DataError(f"{out}: a grid is written as .png, single images into a folder. Choose one of these.")
     if path.suffix != ".safetensors":
         path = settings().outputs / source / "generator.safetensors"
         if not path.exists():
@@ -165,6 +169,7 @@ def train_here(plan: Plan, plain: bool, out: Path) -> None:
 
     if settings().threads:
         torch.set_num_threads(settings().threads)
+    out.mkdir(parents=True, exist_ok=True)  # a place that can't be written must not cost the training
     images = open_with_bar(plan, settings().cache)
     grids: list[tuple[int, bytes]] = []
     started = time.monotonic()
@@ -193,4 +198,5 @@ def train_here(plan: Plan, plain: bool, out: Path) -> None:
     pictures.write(out / "samples.png", pictures.sample_grid(plan, state.average))
     if grids:
         pictures.write(out / "timeline.gif", pictures.timeline(grids))
-    console.print(f"Generator, samples and timeline are in {out}/")
+    written = ", ".join(sorted(p.name for p in out.iterdir() if p.is_file()))
+    console.print(f"{written} → {out}/", soft_wrap=True)

@@ -106,7 +106,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
         task_status: anyio.abc.TaskStatus[int] | None = None,
     ) -> StudentResult:
         """Run one shift in a process of its own; on Ctrl-C it finishes its unit, submits it, and ends as Completed."""
-        device, folder = self._free_devices.pop(0), Path(tempfile.mkdtemp(prefix="classgan-shift-"))
+        device, folder = self._free_devices.pop(0), _shift_folder()
         try:
             return await self._run_on(device, folder, flow_run, task_status or anyio.TASK_STATUS_IGNORED)
         finally:
@@ -165,6 +165,13 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
                 handle = await tasks.start(execute)
                 task_status.started(handle.pid or 0)
         return result
+
+
+def _shift_folder() -> Path:
+    """An empty folder for a shift's process to run in."""
+    shifts = settings().home.resolve() / "shifts"
+    shifts.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(dir=shifts))
 
 
 async def _pinned_flow(flow_run: FlowRun) -> Flow[Any, Any]:

@@ -79,6 +79,14 @@ def set_state(connection: Connection, training_id: int, state: TrainingState, me
     )
 
 
+def interrupt_all(connection: Connection) -> None:
+    """Mark trainings without a coordinator as paused. Only for whoever has just ended every coordinator."""
+    connection.execute(
+        "UPDATE classgan.trainings SET state = 'paused', updated_at = now(),"
+        " message = 'interrupted: start `train` again with this name, and it continues' WHERE state IN ('launching', 'running')"
+    )
+
+
 def set_message(connection: Connection, training_id: int, message: str) -> None:
     connection.execute(
         "UPDATE classgan.trainings SET message = %s, updated_at = now() WHERE id = %s", (message, training_id)
