@@ -45,7 +45,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="tiny versions that only show that everything works")
     parser.add_argument(
-        "--seconds", type=float, default=Options.seconds, help="of training a line in quality (%(default)g)"
+        "--seconds", type=float, default=Options().seconds, help="of training a line in quality (%(default)g)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also put the tables between this page's markers")

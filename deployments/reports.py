@@ -50,27 +50,24 @@ def database_url() -> Generator[str]:
 
 
 def print_status(name: str) -> None:
-    """Trainings and workers."""
+    """Trainings, each with its sentence if it has one, and workers."""
     with database_url() as url, connect(url) as connection:
         rows = [trainings.get(connection, name)] if name else trainings.every(connection)
-        if not rows:
-            console.print("No training yet. Start one in the Prefect UI (deployment `train`), or with `classgan demo`.")
-        table = Table("training", "state", "iteration", "images", "images/s", "G loss", "D loss", "message")
-        for row in rows:
-            view = ledger.overview(connection, row.name)
-            assert view is not None
-            table.add_row(
-                view.name,
-                view.state,
-                f"{view.iteration:,}",
-                f"{view.images:,}",
-                f"{view.images_per_second:,.0f}",
-                f"{view.last.g_loss:.2f}" if view.last else "",
-                f"{view.last.d_loss:.2f}" if view.last else "",
-                view.message,
-            )
-        console.print(table)
-        console.print(worker_table(ledger.workers(connection)))
+        views = [ledger.overview(connection, row.name) for row in rows]
+        workers = ledger.workers(connection, name)
+    if not rows:
+        console.print("No training yet. Start one in the Prefect UI (deployment `train`), or with `classgan demo`.")
+        return
+    table = Table("training", "state", "it.", "images", "img/s", "G loss", "D loss")
+    for view in filter(None, views):
+        losses = (f"{view.last.g_loss:.2f}", f"{view.last.d_loss:.2f}") if view.last else ("", "")
+        speed = f"{view.images_per_second:,.0f}"
+        table.add_row(view.name, view.state, f"{view.iteration:,}", f"{view.images:,}", speed, *losses)
+    console.print(table)
+    for view in filter(None, views):
+        if view.message:
+            console.print(f"{view.name}: {view.message}", soft_wrap=True)
+    console.print(worker_table(workers))
 
 
 def worker_table(workers: list[ledger.WorkerRow]) -> Table:

@@ -1,0 +1,113 @@
+"""`classgan demo`, from the outside: it ends with its pictures, and leaves nothing behind however it ends."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from poll import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SMALL = [
+    "--set",
+    "generator_width=8",
+    "--set",
+    "discriminator_width=8",
+    "--set",
+    "images_per_unit=125",
+    "--set",
+    "quorum=375",
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder whose name has a space."""
+    return tmp_path_factory.mktemp("my class")
+
+
+def start(place: Path, *arguments: str, ignoring_ctrl_c: bool = False) -> subprocess.Popen:
+    """The demo as a script starts it: no terminal, a HOME that can't be written."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CLASSGAN_", "PREFECT_"))}
+    ignore = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignoring_ctrl_c else None
+    with (place / "log").open("w") as log:
+        return subprocess.Popen(
+            [Path(sys.executable).parent / "classgan", "demo", *SMALL, *arguments],
+            cwd=place,
+            env={**clean, "HOME": "/proc"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=ignore,
+        )
+
+
+def left_behind(place: Path) -> list[str]:
+    """Processes that work in this folder, or for a class in it."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            about = [process.cwd(), *process.cmdline(), process.environ().get("CLASSGAN_HOME", "")]
+            if process.pid != os.getpid() and any(str(place) in text for text in about):
+                found.append(" ".join(process.cmdline()))
+    return found
+
+
+def test_it_ends_with_pictures_and_a_figure_though_port_4200_is_taken(place):
+    with closing(socket.socket()) as taken:
+        with suppress(OSError):  # somebody else has it already: just as well
+            taken.bind(("127.0.0.1", 4200))
+            taken.listen()
+        demo = start(place, "--set", "iterations=3")
+        assert demo.wait(300) == 0, (place / "log").read_text()
+    text = (place / "log").read_text()
+    assert "Frechet distance" in text
+    assert "127.0.0.1:4200" not in text
+    folder = place / "outputs" / "demo-1"
+    assert {p.name for p in folder.iterdir()} == {"generator.safetensors", "timeline.gif", "samples"}
+    assert str(folder / "samples" / "iteration_000003.png") in text
+    assert left_behind(place) == []
+    assert not (place / ".classgan" / "stack.json").exists()
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_in_the_middle_stops_everything(place, presses):
+    """Also a second time, out of impatience; and when a script started it in the background, with Ctrl-C ignored."""
+    demo = start(place, "--set", "iterations=5000", ignoring_ctrl_c=presses == 2)
+    wait_until(
+        lambda: (
+            "iteration 1 of" in (place / "log").read_text()
+            or "iteration 2 of" in (place / "log").read_text()
+            or " · loss" in (place / "log").read_text()
+        ),
+        120,
+        "the first iterations",
+    )
+    demo.send_signal(signal.SIGINT)
+    if presses == 2:
+        wait_until(lambda: "Stopping" in (place / "log").read_text(), 10, "the message")
+        demo.send_signal(signal.SIGINT)
+    pressed = time.monotonic()
+    assert demo.wait(60) == 130
+    assert time.monotonic() - pressed < 15  # the one promise about time that a person at the keyboard has
+    assert left_behind(place) == []
+    assert "Traceback" not in (place / "log").read_text()
+
+
+def test_what_a_killed_class_left_running_is_ended_by_the_next(place):
+    demo = start(place, "--set", "iterations=5000")
+    wait_until(lambda: " · loss" in (place / "log").read_text(), 120, "the first iterations")
+    demo.kill()
+    demo.wait()
+    assert left_behind(place)
+    demo = start(place, "--set", "iterations=2")
+    assert demo.wait(300) == 0, (place / "log").read_text()
+    assert "ending what a killed class left running" in (place / "log").read_text()
+    assert left_behind(place) == []
