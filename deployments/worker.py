@@ -149,6 +149,9 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
                 isolate_process_group=True,
                 env={
                     "CLASSGAN_STOP_FILE": str(stop_file),
+                    # Relative settings mean this worker's folder, not the one that the shift runs in.
+                    "CLASSGAN_HOME": str(settings().home.resolve()),
+                    "CLASSGAN_DATA": str(settings().data.resolve()),
                     "CLASSGAN_DEVICE": device,
                     "CLASSGAN_WORKER_NAME": self.name if len(self._devices) == 1 else f"{self.name} {device}",
                     "PREFECT_LOGGING_EXTRA_LOGGERS": "classgan",
