@@ -245,6 +245,10 @@ def test_a_students_own_tasks_py_does_not_break_a_worker_or_the_command(school, 
     with psycopg.connect(school.stack.postgres.url(), autocommit=True) as connection:
         add_student(connection, "eve")
     environment = {**school.stack.environment("eve"), "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    for name in ("CLASSGAN_HOME", "CLASSGAN_DATA"):
+        del environment[
+            name
+        ]  # a student who has set nothing: the images are kept in the folder where the worker was started
     log = (tmp_path / "log").open("w")
     worker = subprocess.Popen(
         ["prefect", "worker", "start", "--pool", "students", "--name", "eve"],
@@ -268,6 +272,7 @@ def test_a_students_own_tasks_py_does_not_break_a_worker_or_the_command(school, 
         worker.wait(60)
         log.close()
     school.await_success("own-modules")
+    assert list((tmp_path / ".classgan" / "cache").glob("digits-*"))
 
 
 def test_deploying_twice_changes_nothing(school):
