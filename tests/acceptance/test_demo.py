@@ -1,6 +1,7 @@
 """`classgan demo`, from the outside: it ends with its pictures, and leaves nothing behind however it ends."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -70,7 +71,8 @@ def test_it_ends_with_pictures_and_a_figure_though_port_4200_is_taken(place):
     text = (place / "log").read_text()
     assert "Frechet distance" in text
     assert "127.0.0.1:4200" not in text
-    folder = place / "outputs" / "demo-1"
+    name = re.search(r"Training (demo-\d+)", text).group(1)
+    folder = place / "outputs" / name
     assert {p.name for p in folder.iterdir()} == {"generator.safetensors", "timeline.gif", "samples"}
     assert str(folder / "samples" / "iteration_000003.png") in text
     assert left_behind(place) == []
