@@ -63,6 +63,7 @@ def left_behind(place: Path) -> list[str]:
 
 def test_it_ends_with_pictures_and_a_figure_though_port_4200_is_taken(place):
     with closing(socket.socket()) as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a class that just ended leaves traces on it
         with suppress(OSError):  # somebody else has it already: just as well
             taken.bind(("127.0.0.1", 4200))
             taken.listen()
