@@ -42,7 +42,7 @@ class Desk:
             row = trainings.create(connection, f"claims-{self.trainings}", plan.model_dump(mode="json"))
             trainings.start(connection, row.id, "data", 10**7, 100, b"weights")
             units, position = cut_units(plan, 0, 10**7)
-            queue.create_units(connection, row.id, 0, plan.quorum, position, units)
+            queue.create_units(connection, row.id, 0, sum(u.images for u in units), position, units)
         return row.id
 
     def close(self, training: int) -> None:

@@ -83,6 +83,53 @@ def status(name: Annotated[str, typer.Argument(help="A training; all of them if 
     print_status(name)
 
 
+NameArgument = Annotated[str, typer.Argument(help="The training's name.")]
+
+
+@app.command()
+def pause(name: NameArgument) -> None:
+    """Hand nothing out any more; units that are out are still accepted. `classgan resume` goes on."""
+    from deployments.controls import pause_training
+
+    pause_training(name)
+
+
+@app.command()
+def resume(name: NameArgument) -> None:
+    """Go on with a training that was paused, that failed, or whose coordinator is gone, exactly where it stood."""
+    from deployments.controls import resume_training
+
+    resume_training(name)
+
+
+@app.command()
+def cancel(name: NameArgument) -> None:
+    """End a training for good. Credit, samples and the generator stay."""
+    from deployments.controls import cancel_training
+
+    cancel_training(name)
+
+
+@app.command()
+def change(name: NameArgument, changes: PlanOption = None) -> None:
+    """Change the plan of a training from its next iteration on: learning rates, quorum, intervals; not data or model."""
+    from deployments.controls import change_training
+
+    change_training(name, changes or [])
+
+
+@app.command()
+def events(
+    name: Annotated[str, typer.Argument(help="A training; all of them if left out.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5_000, help="How many, the newest.")] = 30,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new ones, until Ctrl-C.")] = False,
+) -> None:
+    """Show what happened beyond the ordinary: machines lost, units taken over, late answers, changes of the plan."""
+    from deployments.controls import print_events
+
+    print_events(name, limit, follow)
+
+
 @app.command()
 def generate(
     source: Annotated[str, typer.Argument(help="A generator's file, or the name of a training.")],

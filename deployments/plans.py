@@ -13,8 +13,13 @@ from gan_core.plan import Plan, preset
 
 def plan_from(name: str, changes: Sequence[str] | None) -> Plan:
     """The preset with these KEY=VALUE changes. Raises PlanError with a sentence about each fault."""
+    return preset(name).changed(**changes_from(changes or ()))
+
+
+def changes_from(changes: Sequence[str]) -> dict[str, Any]:
+    """Knobs and values of these KEY=VALUE texts. Raises PlanError for what is no KEY=VALUE, or no knob."""
     values: dict[str, Any] = {}
-    for change in changes or ():
+    for change in changes:
         key, equals, text = change.partition("=")
         if not equals:
             raise PlanError(f"--set {change!r} is not KEY=VALUE, for example --set iterations=50.")
@@ -24,7 +29,7 @@ def plan_from(name: str, changes: Sequence[str] | None) -> Plan:
             values[key] = json.loads(text)
         except ValueError:
             values[key] = text
-    return preset(name).changed(**values)
+    return values
 
 
 def print_plan(plan: Plan) -> None:
@@ -38,6 +43,10 @@ def print_plan(plan: Plan) -> None:
 
 def limits(schema: dict[str, Any]) -> str:
     """A field's bounds or choices, from its JSON schema."""
+    if "anyOf" in schema:
+        return " or ".join(limits(choice) for choice in schema["anyOf"])
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))
     low = (

@@ -123,6 +123,7 @@ CONFIGURATION = """
 max_connections = 200
 shared_buffers = 128MB
 max_wal_size = 2GB          # a checkpoint every few minutes, not every few dozen gradients
+autovacuum_naptime = 10s    # blobs come and go with every iteration: their room must be free again soon
 log_min_messages = warning
 """
 

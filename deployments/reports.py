@@ -5,13 +5,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from psycopg import Connection
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gan_core.errors import DataError, StackError
+from gan_core.errors import DataError, StackError, StoreUnreachable
 from gan_core.plan import Plan
 from gan_core.settings import settings
+from gan_core.situation import sentence
 from gan_core.store import ledger, trainings
 from gan_core.store.engine import connect
 from gan_core.units import Measures
@@ -50,8 +52,12 @@ def database_url() -> Generator[str]:
 
 
 def print_status(name: str) -> None:
-    """Trainings, each with its sentence if it has one, and workers."""
-    with database_url() as url, connect(url) as connection:
+    """Trainings, each with a sentence that says what it is doing or waits for, and workers.
+
+    Raises:
+        StoreUnreachable: the database is away; says what that means and what to do.
+    """
+    with database_url() as url, _present(url) as connection:
         rows = [trainings.get(connection, name)] if name else trainings.every(connection)
         views = [ledger.overview(connection, row.name) for row in rows]
         workers = ledger.workers(connection, name)
@@ -65,9 +71,21 @@ def print_status(name: str) -> None:
         table.add_row(view.name, view.state, f"{view.iteration:,}", f"{view.images:,}", speed, *losses)
     console.print(table)
     for view in filter(None, views):
-        if view.message:
-            console.print(f"{view.name}: {view.message}", soft_wrap=True)
+        console.print(f"[bold]{view.name}[/bold] {sentence(view)}", soft_wrap=True)
     console.print(worker_table(workers))
+
+
+@contextmanager
+def _present(url: str) -> Generator[Connection]:
+    """A connection; a database that is away is explained to whoever wanted to look."""
+    try:
+        with connect(url) as connection:
+            yield connection
+    except StoreUnreachable as exc:
+        raise StoreUnreachable(
+            f"{exc} Workers and coordinators wait for it and go on by themselves; nothing is lost. "
+            "Next: start it again (its log says why it ended), or wait if it is restarting."
+        ) from exc
 
 
 def worker_table(workers: list[ledger.WorkerRow]) -> Table:

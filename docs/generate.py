@@ -8,7 +8,7 @@ import typer
 
 from deployments.cli import app
 from deployments.plans import limits
-from gan_core.plan import CHANGEABLE, PRESETS, Plan
+from gan_core.plan import FIXED, PRESETS, Plan
 from gan_core.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +29,8 @@ Every knob of one training. Made from `gan_core/plan.py` by `python docs/generat
 `demo` draws digits in minutes on a small machine. `dcgan` is the classic network for 64x64 colour images with averaged gradients.
 `better` is the same size with spectral norm, hinge loss and local steps. Each is a column below.
 
-A training that has begun can be continued with another value only for the knobs marked †. Any other change is refused with a sentence.
+The knobs marked † can change while a training runs or is paused, from its next iteration on: `classgan change NAME --set KEY=VALUE`, the
+deployment `control` in the Prefect UI, or `train` started again with the new value. Data and model are what a training is; changing them is refused with a sentence.
 """
 
 SETTINGS = """\
@@ -65,7 +66,7 @@ def plan_page() -> str:
         "|---" * (3 + len(PRESETS)) + "|",
     ]
     for name, schema in Plan.model_json_schema()["properties"].items():
-        mark = " †" if name in CHANGEABLE else ""
+        mark = " †" if name not in FIXED else ""
         values = [_shown(getattr(plan, name)) for plan in PRESETS.values()]
         rows.append(f"| `{name}`{mark} | {' | '.join(values)} | {limits(schema)} | {schema['description']} |")
     return f"{PLAN}\n" + "\n".join(rows) + "\n"

@@ -4,9 +4,11 @@ import os
 import platform
 from collections.abc import Callable
 from typing import Annotated
+from uuid import UUID
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
+from prefect.runtime import flow_run
 from pydantic import Field
 
 from gan_core.settings import settings
@@ -32,7 +34,8 @@ def gradient_compute(
     """Work a shift; returns the images that were accepted."""
     import torch
 
-    from gan_core.shift import Shift, best_device
+    from gan_core.machine import best_device
+    from gan_core.shift import Shift
 
     show_log()
     mine = settings()
@@ -45,6 +48,7 @@ def gradient_compute(
         mine.cache,
         mine.data,
         _asked_to_stop(),
+        flow_run.id and UUID(str(flow_run.id)),
     )
     tally = shift.run(max_seconds=60 * max_minutes, idle_seconds=idle_seconds)
     create_markdown_artifact(

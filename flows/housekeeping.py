@@ -1,10 +1,12 @@
-"""Keep the database tidy: free what run-out leases hold."""
+"""Keep database and Prefect tidy."""
 
 import logging
 
 from prefect import flow
+from prefect.client.orchestration import get_client
 
 from gan_core.settings import settings
+from tasks.crash_vanished import crash, vanished_shifts
 from tasks.show_log import show_log
 
 log = logging.getLogger("classgan.housekeeping")
@@ -14,7 +16,7 @@ log = logging.getLogger("classgan.housekeeping")
     name="housekeeping",
     flow_run_name="housekeeping",
     persist_result=False,
-    description="Frees the units of silent machines, and drops tensors that nothing needs any more.",
+    description="Frees the units of silent machines, drops tensors that nothing needs any more, and shows runs of vanished machines as crashed.",
 )
 def housekeeping() -> int:
     """Returns how many leases ran out. Run it as often as you like."""
@@ -25,5 +27,7 @@ def housekeeping() -> int:
     with connect(settings().database_url) as connection:
         freed = queue.expire_leases(connection)
         dropped = queue.drop_spent_gradients(connection)
+    with get_client(sync_client=True) as client:
+        crash(client, vanished_shifts(client))
     log.info("%d leases had run out, %d spent gradients dropped", freed, dropped)
     return freed

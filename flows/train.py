@@ -1,12 +1,14 @@
 """Train one GAN on the machines of a whole class."""
 
-from typing import Annotated
+import logging
+from typing import TYPE_CHECKING, Annotated
 
 from prefect import flow
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
+from gan_core.errors import Finished, LeadLost
 from gan_core.plan import PRESETS, Plan
 from tasks.aggregate import aggregate
 from tasks.await_gradients import await_gradients
@@ -16,6 +18,11 @@ from tasks.push import push
 from tasks.sample import sample
 from tasks.show_log import show_log
 from tasks.supply_shifts import supplied_shifts
+
+if TYPE_CHECKING:
+    from gan_core.coordinator import Coordinator
+
+log = logging.getLogger("classgan.train")
 
 Name = Annotated[
     str,
@@ -41,19 +48,34 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
         plan: Every knob of the training. As it stands: handwritten digits, about a minute on two cores.
     """
     show_log()
+    while True:
+        try:
+            with lead(name, plan) as training, supplied_shifts():
+                _iterate(training)
+                return training.state.iteration
+        except Finished as exc:
+            log.info("Training %r: %s.", name, exc)
+            return exc.iteration
+        except LeadLost as exc:
+            log.warning("%s It stands by from now on.", exc)
+
+
+def _iterate(training: "Coordinator") -> None:
+    """Iterations, one after the other, to the plan's end; samples and pushes beside them."""
     beside: list[PrefectFuture] = []
-    with lead(name, plan) as training, supplied_shifts():
-        while not training.is_done:
-            number = training.state.iteration
-            create_units(training, number)
-            gathered = await_gradients(training, number)
-            aggregate(training, number, gathered)
-            beside = [future for future in beside if not future.state.is_final()]
-            if training.is_due(plan.sample_interval):
-                beside.append(sample.submit(training.snapshot(), is_last=training.is_done))
-            if training.is_due(plan.push_interval):
-                beside.append(push.submit(training.snapshot()))
-        training.finish()
-        for future in beside:
-            future.wait()
-    return training.state.iteration
+    while not training.is_done:
+        training.heed()
+        number = training.state.iteration
+        create_units(training, number)
+        gathered = await_gradients(training, number)
+        if isinstance(gathered, Finished):
+            raise gathered
+        aggregate(training, number, gathered)
+        beside = [future for future in beside if not future.state.is_final()]
+        if training.is_due(training.plan.sample_interval):
+            beside.append(sample.submit(training.snapshot(), is_last=training.is_done))
+        if training.is_due(training.plan.push_interval):
+            beside.append(push.submit(training.snapshot()))
+    training.finish()
+    for future in beside:
+        future.wait()

@@ -10,8 +10,11 @@ GanError
 │   ├── StoreUnreachable nobody answers; waiting and asking again may help
 │   └── SchemaOutdated   the tables are older than the program
 ├── TrainingError        a training that can't be started, continued or found
+│   └── LeadLost         another coordinator leads it now
 └── StackError           a part of the local stack that does not start
 """
+
+from gan_core.units import TrainingState
 
 
 class GanError(Exception):
@@ -52,6 +55,18 @@ class SchemaOutdated(StoreError):
 
 class TrainingError(GanError):
     """This training can't be started, continued or found."""
+
+
+class LeadLost(TrainingError):
+    """Another coordinator has taken this training over; this one may stand by again."""
+
+
+class Finished(Exception):
+    """Not an error: a person ended or paused the training, or it can't go on by itself; its state says which."""
+
+    def __init__(self, state: TrainingState, iteration: int) -> None:
+        super().__init__(f"{state} after iteration {iteration}")
+        self.state, self.iteration = state, iteration
 
 
 class StackError(GanError):

@@ -1,6 +1,6 @@
 """The plan: every knob of one training. It is the form in the Prefect UI and the `plan` column of a training."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
@@ -14,8 +14,14 @@ CodecName = Literal["float32", "float16", "int8"]
 AggregationName = Literal["mean", "median", "trimmed_mean", "centered_clip", "multi_krum"]
 SamplerName = Literal["shuffled", "sequential", "stratified"]
 
-# May differ when a training is continued: they say how long and how often to look, not what is trained.
-CHANGEABLE = frozenset({"iterations", "epochs", "sample_interval", "push_interval", "checkpoint_interval"})
+# What a training is: it can't change once it has begun. Everything else may, from one iteration to the next.
+FIXED = frozenset(
+    {"data", "image_size", "channels", "mirror", "model", "latent_dim", "generator_width", "discriminator_width"}
+    | {"loss", "contribution", "codec", "weights_codec", "sampler", "seed"}
+)
+
+
+STRETCH = 3.0  # times the target that a round may take so that a slow machine can take part
 
 
 class Plan(BaseModel):
@@ -77,7 +83,13 @@ class Plan(BaseModel):
     images_per_unit: Annotated[
         int, Field(ge=2, le=1_000_000, description="Images in one unit: the smallest thing handed out.")
     ] = 625
-    quorum: Annotated[int, Field(ge=2, le=100_000_000, description="Images that close an iteration.")] = 1_875
+    quorum: Annotated[
+        Annotated[int, Field(ge=2, le=100_000_000)] | Literal["auto"],
+        Field(
+            description="Images that close an iteration. `auto`: as many as the machines that are there do in about "
+            "`target_seconds`, so that none of them is idle.",
+        ),
+    ] = 1_875
     min_quorum: Annotated[
         float,
         Field(
@@ -99,6 +111,16 @@ class Plan(BaseModel):
     lease_seconds: Annotated[
         float, Field(ge=1, le=86_400, description="A silent machine loses its units after this many seconds.")
     ] = 30
+    backup_leases: Annotated[
+        bool,
+        Field(description="Idle machines compute units that are long overdue a second time; the first answer counts."),
+    ] = True
+    credit_late: Annotated[
+        bool,
+        Field(
+            description="Work that came late although its lease still ran (the class was faster) earns credit; it never enters the model."
+        ),
+    ] = True
 
     codec: Annotated[CodecName, Field(description="How contributions travel: 4, 2 or 1 byte a number.")] = "float16"
     weights_codec: Annotated[
@@ -141,7 +163,7 @@ class Plan(BaseModel):
             faults.append(
                 f"images_per_unit is {self.images_per_unit}, less than one batch of {self.batch_size}: raise it or lower batch_size"
             )
-        if self.quorum < self.images_per_unit:
+        if self.quorum != "auto" and self.quorum < self.images_per_unit:
             faults.append(f"quorum is {self.quorum}, less than one unit of {self.images_per_unit} images: raise it")
         if self.deadline_ceiling < self.deadline_floor:
             faults.append(
@@ -161,15 +183,38 @@ class Plan(BaseModel):
         """Share of the training that is done, 0 to 1."""
         return min(1.0, position / (self.epochs * images) if self.epochs else iteration / self.iterations)
 
+    def quorum_for(self, speeds: Sequence[float | None]) -> tuple[int, float]:
+        """Images that close an iteration, and the seconds that leases are sized for, with machines of these speeds.
+
+        With `auto`, each machine gets as many units as it computes in `target_seconds`, or in the time that the slowest
+        one takes for a single unit, at most STRETCH times the target. A slower one still gets its unit, without being
+        waited for.
+
+        Args:
+            speeds: images per second of each machine; None where nothing was measured yet.
+        """
+        if self.quorum != "auto":
+            return self.quorum, self.target_seconds
+        slowest = max((self.images_per_unit / s for s in speeds if s), default=0.0)
+        seconds = min(max(self.target_seconds, slowest), STRETCH * self.target_seconds)
+        units = [int((s or 0) * seconds / self.images_per_unit) for s in speeds]
+        return self.images_per_unit * max(1, sum(min(self.max_units_per_lease, max(1, u)) for u in units)), seconds
+
     def changed(self, **values: Any) -> "Plan":
         """A copy with other values, validated. Raises PlanError with every fault, one line each."""
         return checked_plan({**self.model_dump(), **values})
 
     def conflicts_with(self, other: "Plan") -> list[str]:
         """Fields in which `other` differs and that can't change once a training has begun."""
-        return [
-            name for name in Plan.model_fields if name not in CHANGEABLE and getattr(self, name) != getattr(other, name)
-        ]
+        return [name for name in Plan.model_fields if name in FIXED and getattr(self, name) != getattr(other, name)]
+
+    def differences(self, other: "Plan") -> str:
+        """What `other` has differently, as words: "quorum 480 → 960, batch_size 32 → 64"; "" if nothing."""
+        return ", ".join(
+            f"{name} {getattr(self, name)} → {getattr(other, name)}"
+            for name in Plan.model_fields
+            if getattr(self, name) != getattr(other, name)
+        )
 
 
 def checked_plan(values: Mapping[str, Any]) -> Plan:

@@ -1,13 +1,15 @@
 """One iteration's contributions on their way into the sum, which is built in unit order whoever comes first."""
 
 import logging
+import statistics
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from psycopg import Connection
 
 from gan_core.errors import PayloadError
-from gan_core.models import Layout, Vectors
+from gan_core.models import Layout, Part, Vectors
 from gan_core.plan import Plan
 from gan_core.policies.codecs import decode
 from gan_core.store import queue
@@ -16,6 +18,8 @@ from gan_core.update import Aggregate
 log = logging.getLogger("classgan.rounds")
 
 LOOKAHEAD = 4  # decoded contributions kept until their turn in the sum; later ones are read again
+EXPLODED = 100.0  # times the usual length: no honest contribution of a training that still learns
+ENOUGH = 8  # contributions that make a length "usual"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,42 @@ class Gathered:
     workers: int
 
 
-class Round:
-    """Fed by `look` as often as something may have come; closed by `finish`."""
+class Lengths:
+    """The lengths (Euclidean norms) of this training's latest contributions: what an exploding one is told by."""
 
-    def __init__(self, plan: Plan, layout: Layout, training_id: int, iteration: int) -> None:
-        self._plan, self._layout = plan, layout
+    def __init__(self) -> None:
+        self._known: dict[Part, deque[float]] = {part: deque(maxlen=64) for part in ("generator", "discriminator")}
+
+    def check(self, vectors: Vectors) -> None:
+        """Take this contribution into account.
+
+        Raises:
+            PayloadError: it is EXPLODED times longer than usual.
+        """
+        lengths = {part: float(vectors.part(part).norm()) for part in self._known}
+        for part, length in lengths.items():
+            known = self._known[part]
+            if len(known) >= ENOUGH and length > EXPLODED * (usual := statistics.median(known)) > 0:
+                raise PayloadError(
+                    f"its {part} part has length {length:.3g}, more than {EXPLODED:g} times the usual {usual:.3g}"
+                )
+        for part, length in lengths.items():
+            self._known[part].append(length)
+
+
+class Round:
+    """Fed by `look` as often as something may have come; closed by `finish`.
+
+    Args:
+        quorum: images that close it.
+        lengths: of earlier contributions; this round's are added.
+    """
+
+    def __init__(
+        self, plan: Plan, layout: Layout, training_id: int, iteration: int, quorum: int, lengths: Lengths
+    ) -> None:
+        self.quorum = quorum
+        self._plan, self._layout, self._lengths = plan, layout, lengths
         self._training_id, self._iteration = training_id, iteration
         self._known: dict[int, queue.Arrival] = {}  # by first ordinal: those not yet in the sum
         self._decoded: dict[int, Vectors] = {}  # some of them, decoded ahead of their turn
@@ -39,17 +74,20 @@ class Round:
         self._included: list[int] = []
         self.aggregate = Aggregate(plan)
         self.images = 0
+        self.progress = queue.Progress(open=0, leased=0, done=0, frontier=None, workers_online=0)
 
     def look(self, connection: Connection) -> bool:
-        """Take in what has arrived; True when the quorum is there."""
+        """Take in what has arrived; True when the quorum is there, or when nothing more can come."""
         # The frontier first: whatever lies before it had arrived by then, so the list read next holds all of it.
-        frontier = queue.progress(connection, self._training_id, self._iteration).frontier
+        self.progress = queue.progress(connection, self._training_id, self._iteration)
+        frontier = self.progress.frontier
         seen = {*self._included, *(arrival.id for arrival in self._known.values())}
         for arrival in queue.arrivals(connection, self._training_id, self._iteration):
             if arrival.id in seen:
                 continue
             try:
                 vectors = self._read(connection, arrival)
+                self._lengths.check(vectors)
             except PayloadError as exc:
                 log.warning("Refused a contribution of %s: %s", arrival.worker, exc)
                 queue.refuse(connection, arrival.id, str(exc))
@@ -60,7 +98,7 @@ class Round:
             self.images += arrival.images
             self._workers.add(arrival.worker)
         self._add(connection, sorted(o for o in self._known if frontier is None or o < frontier))
-        return self.images >= self._plan.quorum
+        return self.images >= self.quorum or not (self.progress.open or self.progress.leased)
 
     def finish(self, connection: Connection) -> None:
         """Add what lies behind units that never came."""

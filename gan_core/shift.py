@@ -15,9 +15,11 @@ from psycopg import Connection
 from gan_core.errors import StoreError
 from gan_core.gradients import contribute, warm_up
 from gan_core.images import ImageSet, open_images, require_same_data
+from gan_core.machine import hardware
 from gan_core.models import Layout, Networks, Vectors, layout_of
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import decode, encode
+from gan_core.pulse import Pulse
 from gan_core.store import student
 from gan_core.store.engine import Link, wait_for_notice
 from gan_core.units import Lease, Measures, Submission, Verdict
@@ -27,6 +29,10 @@ log = logging.getLogger("classgan.shift")
 TICK = 1.0  # seconds between looks for work when nobody notifies
 HEARTBEAT = 5.0  # seconds; a lease of the shortest sensible length, 15 s, survives two lost beats
 PAUSE_AFTER_FAULT = 10.0  # seconds, after a unit that this machine could not compute
+
+
+class LeaseLost(Exception):
+    """Computing this lease further helps nobody."""
 
 
 @dataclass(slots=True)
@@ -54,6 +60,7 @@ class Prepared:
     layout: Layout
     images: ImageSet
     networks: Networks
+    version: int  # of the plan
     iteration: int = -1
     weights: Vectors = field(default_factory=lambda: Vectors(*(torch.zeros(0) for _ in range(3))))
 
@@ -68,6 +75,7 @@ class Shift:
         cache: folder of resized images.
         data: where relative paths in a plan start.
         should_stop: asked between batches; once true, the current lease is finished and submitted, then the shift ends.
+        run: the Prefect run that it works in, so that it can be shown as crashed if this machine vanishes.
     """
 
     def __init__(
@@ -78,7 +86,9 @@ class Shift:
         cache: Path,
         data: Path = Path(),
         should_stop: Callable[[], bool] = lambda: False,
+        run: UUID | None = None,
     ) -> None:
+        self.run_id = run
         self.name, self.device, self.cache, self.data = name, device, cache, data
         self.boot: UUID = uuid4()  # a restarted machine never continues its dead self's leases
         self.tally = Tally()
@@ -90,6 +100,8 @@ class Shift:
         self._upload = Link(url, should_stop=self.should_stop)
         self._prepared: dict[int, Prepared] = {}
         self._open: set[int] = set()  # leases not yet answered
+        self._lost: set[int] = set()  # leases that the database no longer counts as ours
+        self._pulse = Pulse()
 
     def should_stop(self) -> bool:
         if not self._stopping and self._asked_to_stop():
@@ -113,7 +125,9 @@ class Shift:
         Raises:
             StoreError: this login may not contribute.
         """
-        self.worker = self._main.call(lambda c: student.register(c, self.name, self.boot, self.device, hardware()))
+        self.worker = self._main.call(
+            lambda c: student.register(c, self.name, self.boot, self.device, hardware(), self.run_id)
+        )
         heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         heart.start()
         uploads, pending = ThreadPoolExecutor(1, thread_name_prefix="upload"), None
@@ -153,12 +167,18 @@ class Shift:
             if training is None:
                 self._release(lease.id, "the weights of its iteration are gone")
                 return None
+            self._pulse.begin(lease.id)
             vectors, measures = contribute(
-                training.plan, training.networks, training.images, lease.units, training.weights
+                training.plan, training.networks, training.images, lease.units, training.weights, self._beat_of(lease)
             )
             return encode(vectors, training.layout, training.plan.codec, lease.units[0].seed), measures
         except StoreError:
             raise
+        except LeaseLost as exc:
+            log.info("Unit %d of iteration %d: %s.", lease.units[0].ordinal, lease.iteration, exc)
+            self._open.discard(lease.id)
+            self.tally.lost += 1
+            return None
         except Exception as exc:  # noqa: BLE001  the outermost loop: whatever it is, the unit must go to someone else
             log.error(
                 "This machine can't compute unit %d of iteration %d: %s", lease.units[0].ordinal, lease.iteration, exc
@@ -166,10 +186,23 @@ class Shift:
             self._release(lease.id, str(exc))
             self._pause(PAUSE_AFTER_FAULT)
             return None
+        finally:
+            self._pulse.end()
+
+    def _beat_of(self, lease: Lease) -> Callable[[], None]:
+        def beat() -> None:
+            self._pulse.beat()
+            if lease.id in self._lost:
+                raise LeaseLost("given up, since somebody else was faster or its time had run out")
+
+        return beat
 
     def _prepare(self, lease: Lease) -> Prepared | None:
         """The lease's training with its iteration's weights; None if those are gone. Both are kept for the next lease."""
         training = self._prepared.get(lease.training_id)
+        if training is not None and training.version != lease.plan_version:
+            known = self._main.call(lambda c: student.read_training(c, lease.training_id))
+            training.plan, training.version = checked_plan(known.plan), known.plan_version
         if training is None:
             known = self._main.call(lambda c: student.read_training(c, lease.training_id))
             plan = checked_plan(known.plan)
@@ -178,7 +211,9 @@ class Shift:
             )
             require_same_data(images, known.data_fingerprint, known.data_images)
             warm_up(plan)
-            training = Prepared(known.name, plan, layout_of(plan), images, Networks(plan, self.device))
+            training = Prepared(
+                known.name, plan, layout_of(plan), images, Networks(plan, self.device), known.plan_version
+            )
             self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two
         if training.iteration != lease.iteration:
             payload = self._main.call(lambda c: student.weights(c, lease.training_id, lease.iteration))
@@ -237,37 +272,22 @@ class Shift:
             self._ended.wait(0.2)
 
     def _beat(self) -> None:
-        """Renew the leases on an own connection, so that neither a long unit nor a slow upload is in the way."""
+        """Renew the leases on an own connection, so that neither a long unit nor a slow upload is in the way.
+
+        A lease whose computing has stopped moving is given back: a machine that is alive but stuck must not keep it.
+        """
         link = Link(self._main.url, should_stop=self._ended.is_set)
         try:
             while not self._ended.wait(HEARTBEAT):
-                link.call(lambda c: student.heartbeat(c, self.worker, self.boot))
+                if (stuck := self._pulse.stuck()) is not None:
+                    log.warning("No batch was finished for %.0f s: giving the lease back.", stuck.seconds)
+                    reason = f"no batch was finished for {stuck.seconds:.0f} s"
+                    link.call(lambda c, s=stuck, r=reason: student.release(c, s.lease, self.boot, r))
+                    self._lost.add(stuck.lease)
+                held = set(self._open)  # before asking: one that is claimed meanwhile isn't lost
+                alive = link.call(lambda c: student.heartbeat(c, self.worker, self.boot))
+                self._lost = (self._lost | held.difference(alive)) & self._open
         except StoreError as exc:
             log.warning("Heartbeat ended: %s", exc)
         finally:
             link.close()
-
-
-def hardware() -> dict[str, object]:
-    """What this machine is, as far as PyTorch and the standard library know. Nothing personal."""
-    import os
-    import platform
-
-    gpus = (
-        [
-            {"name": torch.cuda.get_device_name(i), "memory_mb": torch.cuda.get_device_properties(i).total_memory >> 20}
-            for i in range(torch.cuda.device_count())
-        ]
-        if torch.cuda.is_available()
-        else []
-    )
-    return {"system": platform.system(), "cores": os.cpu_count(), "torch": torch.__version__, "gpus": gpus}
-
-
-def best_device() -> str:
-    """The fastest device here: a CUDA GPU, Apple's, or the CPU."""
-    if torch.cuda.is_available():
-        return "cuda:0"
-    if torch.backends.mps.is_available():
-        return "mps"
-    return "cpu"

@@ -22,17 +22,17 @@ class TrainingState(StrEnum):
     """Where a training is."""
 
     QUEUED = "queued"
-    """Known, not started. → launching, cancelled"""
+    """Known; waits for a coordinator. → launching, paused, cancelled"""
     LAUNCHING = "launching"
     """A coordinator is preparing data and weights. → running, failed, cancelled"""
     RUNNING = "running"
     """Units are handed out. → paused, succeeded, failed, cancelled"""
     PAUSED = "paused"
-    """Nothing is handed out until `train` is started again. → launching, cancelled"""
+    """Nothing is handed out until it is resumed, which means: until `train` is started again. → queued, launching, cancelled"""
     SUCCEEDED = "succeeded"
     """Every iteration of the plan is done. → launching (the plan was given more iterations)"""
     FAILED = "failed"
-    """Ended by an error, with a sentence. → launching (started again)"""
+    """Ended by an error, with a sentence. → queued, launching (started again)"""
     CANCELLED = "cancelled"
     """Ended by a person, for good."""
 
@@ -50,6 +50,36 @@ class Verdict(StrEnum):
     """There is no such lease of this login and this start of the worker."""
     REFUSED = "refused"
     """The payload is not what this training expects; the reason says why."""
+
+
+class EventKind(StrEnum):
+    """What a training's history tells beyond the ordinary."""
+
+    SILENT = "silent"
+    """A lease ran out: nothing was heard of its worker."""
+    AGAIN = "again"
+    """A worker took units over that another one had lost or given back."""
+    BACKUP = "backup"
+    """An idle worker computes overdue units a second time."""
+    GIVEN_BACK = "given back"
+    """A worker gave its units back by itself."""
+    LATE = "late"
+    """A contribution came too late to count."""
+    REFUSED = "refused"
+    """A contribution was not what the training expects."""
+    CLOSED_EARLY = "closed early"
+    """An iteration closed without its whole quorum."""
+    ROLLED_BACK = "rolled back"
+    """An update led to numbers that are not finite; the last good weights stay."""
+    TAKE_OVER = "take-over"
+    """A standby took the lead over."""
+    PLAN = "plan"
+    """The plan changed."""
+    PAUSED = "paused"
+    QUEUED = "queued"
+    """Resumed."""
+    CANCELLED = "cancelled"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +103,7 @@ class Lease:
     id: int  # grows with every claim: the attempt number, and the fence
     training_id: int
     iteration: int
+    plan_version: int  # the worker must hold this one
     units: tuple[WorkUnit, ...]
     leased_until: datetime  # aware, judged by the database's clock
 

@@ -6,23 +6,17 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterId,
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    WorkerFilter,
-    WorkerFilterStatus,
-)
-from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
+from prefect.client.schemas.filters import WorkerFilter, WorkerFilterStatus
+from prefect.client.schemas.objects import StateType, WorkerStatus
 from prefect.states import Cancelled
+
+from tasks.crash_vanished import crash, vanished_shifts
+from tasks.shifts import POOL, SHIFT, runs_of_shifts
 
 log = logging.getLogger("classgan.supply")
 
-POOL = "students"
-SHIFT = "gradient-compute/shift"
 SECONDS = 2.0  # between looks; a worker polls every 2 s too
+LOOKS = 15  # between two looks for machines that vanished
 LEAD = 1  # shifts kept waiting beyond the workers that have none: whoever has a second device takes it
 
 
@@ -40,12 +34,17 @@ def supplied_shifts() -> Generator[None]:
 
 
 def _supply(ended: threading.Event) -> None:
-    complained = False
+    complained, looks, suspects = False, 0, set()
     with get_client(sync_client=True) as client:
         while True:
             try:
                 top_up(client)
-                complained = False
+                if (
+                    looks % LOOKS == 0
+                ):  # who is suspected twice in a row has vanished: after an outage everybody gets time to report
+                    before, suspects = suspects, vanished_shifts(client)
+                    crash(client, before & suspects)
+                complained, looks = False, looks + 1
             except Exception as exc:  # noqa: BLE001  whatever Prefect's client raises, the next look may go better
                 if not complained:
                     log.warning("Prefect does not answer, so no new shifts for now (running ones go on): %s", exc)
@@ -53,7 +52,7 @@ def _supply(ended: threading.Event) -> None:
             if ended.wait(SECONDS):
                 break
         try:
-            for run in _runs(client, StateType.SCHEDULED, StateType.PENDING):
+            for run in runs_of_shifts(client, StateType.SCHEDULED, StateType.PENDING):
                 client.set_flow_run_state(run.id, Cancelled(message="No training needs it any more."))
         except Exception as exc:  # noqa: BLE001  left-over shifts end by themselves when they find nothing to do
             log.info("Left-over shifts were not cancelled: %s", exc)
@@ -64,17 +63,11 @@ def top_up(client: SyncPrefectClient) -> int:
     online = client.read_workers_for_work_pool(
         POOL, worker_filter=WorkerFilter(status=WorkerFilterStatus(any_=[WorkerStatus.ONLINE]))
     )
-    waiting, running = _runs(client, StateType.SCHEDULED, StateType.PENDING), _runs(client, StateType.RUNNING)
+    waiting, running = (
+        runs_of_shifts(client, StateType.SCHEDULED, StateType.PENDING),
+        runs_of_shifts(client, StateType.RUNNING),
+    )
     missing = max(LEAD, len(online) - len(running)) - len(waiting)
     for _ in range(missing):
         client.create_flow_run_from_deployment(client.read_deployment_by_name(SHIFT).id)
     return max(0, missing)
-
-
-def _runs(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
-    """The shifts in one of these states."""
-    deployment = client.read_deployment_by_name(SHIFT).id
-    return client.read_flow_runs(
-        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
-        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states)))),
-    )

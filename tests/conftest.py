@@ -1,6 +1,7 @@
 """Fixtures: a private PostgreSQL with one fresh database for each test, tiny plans, real digits."""
 
 import os
+import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -24,6 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("CLASSGAN_TEST_URL", ""),
         help="PostgreSQL superuser URL to test against, instead of a private one",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_works() -> None:
+    """A shell's background job ignores Ctrl-C, and so would every child of it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -55,21 +55,25 @@ def seed_of(*parts: object) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def cut_units(plan: Plan, position: int, images: int, labels: np.ndarray | None = None) -> tuple[list[WorkUnit], int]:
-    """The next iteration's units: slices of the epoch's order until they hold the plan's quorum.
+def cut_units(
+    plan: Plan, position: int, images: int, labels: np.ndarray | None = None, quorum: int | None = None
+) -> tuple[list[WorkUnit], int]:
+    """The next iteration's units: slices of the epoch's order until they hold the quorum.
 
     An epoch's last slice may be short and is used like any other; the next one starts a new epoch.
 
     Args:
         position: images handed out so far, over all epochs
         images: size of the data set
+        quorum: images that they hold at least; None is the plan's, where `auto` means one machine's: a single unit
 
     Returns:
         the units, and the position after them
     """
     units: list[WorkUnit] = []
     total, order_epoch, order = 0, -1, np.empty(0, dtype=np.int64)
-    while total < plan.quorum:
+    wanted = plan.quorum_for([None])[0] if quorum is None else quorum
+    while total < wanted:
         epoch, offset = divmod(position, images)
         if epoch != order_epoch:
             order, order_epoch = SAMPLERS[plan.sampler](images, labels, seed_of(plan.seed, "epoch", epoch)), epoch

@@ -10,7 +10,7 @@ from typing import TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from gan_core.errors import SchemaOutdated, StoreError, StoreUnreachable
+from gan_core.errors import LeadLost, SchemaOutdated, StoreError, StoreUnreachable
 
 log = logging.getLogger("classgan.store")
 T = TypeVar("T")
@@ -40,10 +40,14 @@ def translated(url: str) -> Generator[None]:
             f"The database at {place(url)} has no tables of this version: {_first_line(exc)}. Run `classgan migrate`."
         ) from exc
     except psycopg.Error as exc:
+        if exc.sqlstate == LEAD_LOST:
+            raise LeadLost(f"{_first_line(exc)}.") from exc
         if _passes(exc):
             raise StoreUnreachable(f"The database at {place(url)} does not answer: {_first_line(exc)}.") from exc
         raise StoreError(f"The database at {place(url)} refused: {_first_line(exc)}.") from exc
 
+
+LEAD_LOST = "CG001"  # raised by classgan.publish
 
 # SQLSTATE classes and codes of what is over sooner or later: connection trouble, no room, shutdown and start, deadlock.
 PASSING = ("08", "53", "57P", "58", "40P01", "40001")

@@ -8,6 +8,8 @@ from psycopg.rows import class_row
 
 from gan_core.units import TrainingState
 
+LEADER_AWAY = 10.0  # seconds without a sign of life; they come every three
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credit:
@@ -71,6 +73,19 @@ class Overview:
     data_images: int  # in the data set
     images_per_second: float  # over the last minute
     last: IterationRow | None
+    quorum: int  # images that the open iteration needs
+    gathered: int  # images that it has
+    open: int  # units that wait for a worker
+    leased: int  # units that a worker has
+    workers_online: int  # heard of within 20 seconds
+    leader: str | None  # host and process of the coordinator that leads
+    leader_silent: float  # seconds since its last sign of life
+    standbys: tuple[str, ...]
+
+    @property
+    def is_led(self) -> bool:
+        """Whether a living coordinator moves it on."""
+        return self.leader is not None and self.leader_silent < LEADER_AWAY
 
 
 def credits(connection: Connection) -> list[Credit]:
@@ -103,7 +118,7 @@ def history(connection: Connection, training_id: int, limit: int = 1_000_000) ->
         return cursor.execute(
             "SELECT * FROM (SELECT number, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy,"
             " extract(epoch FROM closed_at - opened_at)::float AS seconds, closed_at"
-            " FROM classgan.iterations WHERE training_id = %s AND closed_at IS NOT NULL ORDER BY number DESC LIMIT %s) AS latest"
+            " FROM classgan.iterations WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0 ORDER BY number DESC LIMIT %s) AS latest"
             " ORDER BY number",
             (training_id, limit),
         ).fetchall()
@@ -114,13 +129,28 @@ def overview(connection: Connection, name: str) -> Overview | None:
     row = connection.execute(
         "SELECT t.id, t.state, t.message, t.iteration, t.images, t.position, t.data_images, coalesce(("
         "   SELECT sum(images) / greatest(1, extract(epoch FROM now() - min(opened_at))) FROM classgan.iterations AS i"
-        "   WHERE i.training_id = t.id AND i.closed_at > now() - interval '1 minute'), 0)::float"
+        "   WHERE i.training_id = t.id AND i.images > 0 AND i.closed_at > now() - interval '1 minute'), 0)::float"
         " FROM classgan.trainings AS t WHERE t.name = %s",
         (name,),
     ).fetchone()
     if row is None:
         return None
-    training_id, state, message, iteration, images, position, data_images, speed = row
+    training_id = row[0]
+    round_ = connection.execute(
+        "SELECT coalesce(sum(images) FILTER (WHERE state = 'done'), 0)::bigint, count(*) FILTER (WHERE state = 'open'),"
+        " count(*) FILTER (WHERE state = 'leased'), (SELECT count(*) FROM classgan.workers WHERE last_seen > now() - interval '20 seconds'),"
+        " coalesce((SELECT quorum FROM classgan.iterations WHERE training_id = %s AND number = %s), 0)"
+        " FROM classgan.units WHERE training_id = %s AND iteration = %s",
+        (training_id, row[3], training_id, row[3]),
+    ).fetchone()
+    assert round_ is not None
+    coordinators = connection.execute(
+        "SELECT place, leads, extract(epoch FROM now() - last_seen)::float FROM classgan.coordinators"
+        " WHERE training_id = %s ORDER BY started_at",
+        (training_id,),
+    ).fetchall()
+    leader = next(((place, silent) for place, leads, silent in coordinators if leads), (None, 0.0))
+    _, state, message, iteration, images, position, data_images, speed = row
     latest = history(connection, training_id, limit=1)
     return Overview(
         name=name,
@@ -132,4 +162,12 @@ def overview(connection: Connection, name: str) -> Overview | None:
         data_images=data_images,
         images_per_second=speed,
         last=latest[0] if latest else None,
+        gathered=round_[0],
+        open=round_[1],
+        leased=round_[2],
+        workers_online=round_[3],
+        quorum=round_[4],
+        leader=leader[0],
+        leader_silent=leader[1],
+        standbys=tuple(place for place, leads, silent in coordinators if not leads and silent < LEADER_AWAY),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from psycopg import Connection
 from psycopg.rows import class_row
@@ -27,20 +28,33 @@ class Progress:
     leased: int
     done: int
     frontier: int | None  # lowest ordinal that isn't done: everything before it has arrived
-    workers_online: int  # heard of within a minute
+    workers_online: int  # heard of within 20 seconds
 
 
 def create_units(
-    connection: Connection, training_id: int, iteration: int, quorum: int, position: int, units: Sequence[WorkUnit]
+    connection: Connection,
+    training_id: int,
+    iteration: int,
+    quorum: int,
+    position: int,
+    units: Sequence[WorkUnit],
+    target_seconds: float = 0,
 ) -> None:
-    """Open an iteration with its units. May be repeated: a second time changes nothing."""
+    """Open an iteration with its units. May be repeated: a second time changes nothing.
+
+    Args:
+        quorum: images that close it.
+        position: of the sampler after these units.
+        target_seconds: that leases are sized for; 0 leaves it to the plan.
+    """
     connection.execute(
-        "SELECT classgan.create_units(%s, %s, %s, %s, %s::integer[], %s::bigint[], %s::integer[], %s::integer[])",
+        "SELECT classgan.create_units(%s, %s, %s, %s, %s, %s::integer[], %s::bigint[], %s::integer[], %s::integer[])",
         (
             training_id,
             iteration,
             quorum,
             position,
+            target_seconds,
             [u.epoch for u in units],
             [u.seed for u in units],
             [u.images for u in units],
@@ -70,13 +84,17 @@ def payload(connection: Connection, contribution_id: int) -> bytes | None:
     return row[0] if row else None
 
 
+TRIES = 3  # how often a unit is handed out before it is given up, if every answer proves unusable
+
+
 def refuse(connection: Connection, contribution_id: int, reason: str) -> None:
-    """Take an accepted contribution back; its units go to someone else."""
-    connection.execute("SELECT classgan.refuse(%s, %s)", (contribution_id, reason))
+    """Take an accepted contribution back; its units go to someone else, or are given up after TRIES."""
+    connection.execute("SELECT classgan.refuse(%s, %s, %s)", (contribution_id, reason, TRIES))
 
 
 def expire_leases(connection: Connection) -> int:
-    """Free the units of run-out leases; returns how many leases ran out."""
+    """Free the units of run-out leases, and those that nobody holds; returns how many leases ran out."""
+    connection.execute("SELECT classgan.reopen_orphans()")
     row = connection.execute("SELECT classgan.expire_leases()").fetchone()
     return row[0] if row else 0
 
@@ -86,7 +104,7 @@ def progress(connection: Connection, training_id: int, iteration: int) -> Progre
         row = cursor.execute(
             "SELECT count(*) FILTER (WHERE state = 'open')::int AS open, count(*) FILTER (WHERE state = 'leased')::int AS leased,"
             " count(*) FILTER (WHERE state = 'done')::int AS done, min(ordinal) FILTER (WHERE state <> 'done') AS frontier,"
-            " (SELECT count(*) FROM classgan.workers WHERE last_seen > now() - interval '1 minute')::int AS workers_online"
+            " (SELECT count(*) FROM classgan.workers WHERE last_seen > now() - interval '20 seconds')::int AS workers_online"
             " FROM classgan.units WHERE training_id = %s AND iteration = %s",
             (training_id, iteration),
         ).fetchone()
@@ -106,6 +124,48 @@ def arrival_seconds(connection: Connection, training_id: int, iterations: int = 
             (training_id, training_id, iterations),
         ).fetchall()
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """An iteration that was opened: what later looks at it must go by, whatever the plan says by then."""
+
+    quorum: int  # images
+    position: int  # of the sampler after its units
+
+
+def opened(connection: Connection, training_id: int, iteration: int) -> Opened | None:
+    """This iteration, if it was opened before."""
+    with connection.cursor(row_factory=class_row(Opened)) as cursor:
+        return cursor.execute(
+            "SELECT quorum, position FROM classgan.iterations WHERE training_id = %s AND number = %s",
+            (training_id, iteration),
+        ).fetchone()
+
+
+def speeds(connection: Connection) -> list[float | None]:
+    """Images per second of each machine that is at work now; None where nothing was measured yet."""
+    return [
+        row[0]
+        for row in connection.execute(
+            "SELECT images_per_second FROM classgan.workers WHERE last_seen > now() - interval '20 seconds'"
+        ).fetchall()
+    ]
+
+
+def silent_seconds(connection: Connection) -> dict[UUID, float]:
+    """Seconds since the last sign of life of each machine, by the Prefect run of its latest start."""
+    return dict(
+        connection.execute(
+            "SELECT run_id, extract(epoch FROM now() - last_seen)::float FROM classgan.workers WHERE run_id IS NOT NULL"
+        ).fetchall()
+    )
+
+
+def up_seconds(connection: Connection) -> float:
+    """Seconds since the database was started."""
+    row = connection.execute("SELECT extract(epoch FROM now() - pg_postmaster_start_time())::float").fetchone()
+    return row[0] if row else 0.0
 
 
 def positions(connection: Connection, training_id: int, first: int, last: int) -> dict[int, int]:

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -73,6 +74,13 @@ trainings = Table(
     Column("data_fingerprint", Text, nullable=False, server_default=""),
     Column("data_images", BigInteger, nullable=False, server_default="0"),
     Column("payload_bytes", BigInteger, nullable=False, server_default="0"),  # of every contribution, exactly
+    Column("plan_version", Integer, nullable=False, server_default="0"),  # grows with every change of the plan
+    Column("given", JSONB),  # the plan as `train` was last given it: the same again changes nothing
+    Column("wanted", JSONB),  # the plan from the next iteration on
+    Column("wanted_by", Text, nullable=False, server_default=""),
+    Column(
+        "term", Integer, nullable=False, server_default="0"
+    ),  # grows with every coordinator that takes the lead: the fence
     _now("created_at"),
     _now("updated_at"),
     comment="One row a training: a plan with a name.",
@@ -85,6 +93,7 @@ iterations = Table(
     Column("number", Integer, nullable=False),
     Column("quorum", BigInteger, nullable=False),  # images needed
     Column("position", BigInteger, nullable=False),  # of the sampler after its units
+    Column("target_seconds", Double, nullable=False, server_default="0"),  # leases are sized for; 0: as the plan says
     _now("opened_at"),
     Column("closed_at", DateTime(timezone=True)),
     Column("images", BigInteger),
@@ -118,6 +127,7 @@ workers = Table(
     Column("device", Text, nullable=False),
     Column("hardware", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
     Column("images_per_second", Double),  # measured from accepted work
+    Column("run_id", UUID),  # the Prefect run of its latest start
     Column("message", Text, nullable=False, server_default=""),
     _now("registered_at"),
     _now("last_seen"),
@@ -136,12 +146,14 @@ leases = Table(
     Column("units", Integer, nullable=False),
     Column("images", BigInteger, nullable=False),
     Column("first_ordinal", Integer, nullable=False),
+    Column("units_of", BigInteger, nullable=False),  # the lease whose units these are: itself, or the one it backs up
     _now("claimed_at"),
     Column("leased_until", DateTime(timezone=True), nullable=False),
     Column("ended_at", DateTime(timezone=True)),
     Column("outcome", Text, nullable=False, server_default=""),  # why it ended, in words
     Index("ix_leases_open", "leased_until", postgresql_where=text("ended_at IS NULL")),
     Index("ix_leases_worker", "worker_id", postgresql_where=text("ended_at IS NULL")),
+    Index("ix_leases_units_of", "units_of", postgresql_where=text("ended_at IS NULL")),
     Index(None, "training_id", "iteration"),
     comment="One row a claim: a worker's right to compute some units until a moment in time.",
 )
@@ -152,10 +164,13 @@ contributions = Table(
     _id(),
     _training(),
     Column("iteration", Integer, nullable=False),
-    Column("lease_id", BigInteger, ForeignKey("classgan.leases.id", ondelete="CASCADE"), nullable=False),
+    Column("lease_id", BigInteger, nullable=False),  # which is gone after a while; this row stays
     Column("worker_id", BigInteger, ForeignKey("classgan.workers.id"), nullable=False),
     Column("verdict", VERDICT, nullable=False),
     Column("reason", Text, nullable=False, server_default=""),
+    Column(
+        "credited", Boolean, nullable=False, server_default=text("false")
+    ),  # accepted, or late through no fault of the worker
     Column("first_ordinal", Integer, nullable=False),  # of its units: its place in the sum
     Column("units", Integer, nullable=False),
     Column("images", BigInteger, nullable=False),
@@ -168,7 +183,7 @@ contributions = Table(
     UniqueConstraint("lease_id"),  # a second upload is impossible, not unlikely
     Index(None, "training_id", "iteration"),
     Index(None, "worker_id"),
-    comment="One row a submit: the ledger. Credit is derived from the accepted ones, never counted up.",
+    comment="One row a submit: the ledger. Credit is derived from the credited ones, never counted up.",
 )
 
 units = Table(
@@ -192,6 +207,7 @@ units = Table(
     # What a claim looks for, and nothing else: stays small however many units were ever made.
     Index("ix_units_open", "training_id", "iteration", "ordinal", postgresql_where=text("state = 'open'")),
     Index("ix_units_lease", "lease_id"),
+    Index("ix_units_leased", "lease_id", postgresql_where=text("state = 'leased'")),
     comment="One row a slice of an epoch: the smallest thing that is handed out.",
 )
 
@@ -226,6 +242,31 @@ checkpoints = Table(
     _now("created_at"),
     UniqueConstraint("training_id", "iteration"),
     comment="Everything an unbroken run knows; the accepted contributions since then lead to the present.",
+)
+
+coordinators = Table(
+    "coordinators",
+    metadata,
+    Column("id", UUID, primary_key=True),  # of this start
+    _training(),
+    Column("place", Text, nullable=False),  # host and process, for people
+    Column("leads", Boolean, nullable=False),  # or stands by
+    _now("started_at"),
+    _now("last_seen"),
+    comment="One row a living coordinator: the one that leads, and those that stand by.",
+)
+
+events = Table(
+    "events",
+    metadata,
+    _id(),
+    _training(),
+    _now("at"),
+    Column("kind", Text, nullable=False),  # one of units.EventKind
+    Column("iteration", Integer, nullable=False),
+    Column("text", Text, nullable=False),  # a sentence for people
+    Index(None, "training_id", "id"),
+    comment="What happened beyond the ordinary, one sentence each; the latest ones.",
 )
 
 samples = Table(

@@ -17,14 +17,17 @@ class Assignment:
 
     name: str
     plan: dict[str, Any]
+    plan_version: int
     data_fingerprint: str
     data_images: int
 
 
-def register(connection: Connection, name: str, boot: UUID, device: str, hardware: dict[str, Any]) -> int:
-    """Make this machine known; returns its worker id."""
+def register(
+    connection: Connection, name: str, boot: UUID, device: str, hardware: dict[str, Any], run: UUID | None = None
+) -> int:
+    """Make this machine known; returns its worker id. `run` is the Prefect run that it works in."""
     row = connection.execute(
-        "SELECT student.register(%s, %s, %s, %s)", (name, boot, device, Jsonb(hardware))
+        "SELECT student.register(%s, %s, %s, %s, %s)", (name, boot, device, Jsonb(hardware), run)
     ).fetchone()
     assert row is not None
     return row[0]
@@ -33,22 +36,31 @@ def register(connection: Connection, name: str, boot: UUID, device: str, hardwar
 def claim(connection: Connection, worker: int, boot: UUID) -> Lease | None:
     """Lease the next units, or None when there is nothing to do."""
     rows = connection.execute(
-        "SELECT lease_id, leased_until, training_id, iteration, ordinal, epoch, indices, seed FROM student.claim(%s, %s)",
+        "SELECT lease_id, leased_until, training_id, iteration, plan_version, ordinal, epoch, indices, seed"
+        " FROM student.claim(%s, %s)",
         (worker, boot),
         binary=True,
     ).fetchall()
     if not rows:
         return None
-    units = tuple(WorkUnit(ordinal=r[4], epoch=r[5], indices=tuple(r[6]), seed=r[7]) for r in rows)
-    lease_id, until, training_id, iteration = rows[0][:4]
-    return Lease(id=lease_id, training_id=training_id, iteration=iteration, units=units, leased_until=until)
+    units = tuple(WorkUnit(ordinal=r[5], epoch=r[6], indices=tuple(r[7]), seed=r[8]) for r in rows)
+    lease_id, until, training_id, iteration, version = rows[0][:5]
+    return Lease(
+        id=lease_id,
+        training_id=training_id,
+        iteration=iteration,
+        plan_version=version,
+        units=units,
+        leased_until=until,
+    )
 
 
 def read_training(connection: Connection, training_id: int) -> Assignment:
     """What to compute with."""
     with connection.cursor(row_factory=class_row(Assignment)) as cursor:
         row = cursor.execute(
-            "SELECT name, plan, data_fingerprint, data_images FROM student.read_training(%s)", (training_id,)
+            "SELECT name, plan, plan_version, data_fingerprint, data_images FROM student.read_training(%s)",
+            (training_id,),
         ).fetchone()
     assert row is not None, "a lease always names a training"
     return row
@@ -80,7 +92,7 @@ def submit(connection: Connection, lease_id: int, boot: UUID, measures: Measures
 
 
 def heartbeat(connection: Connection, worker: int, boot: UUID) -> list[int]:
-    """Renew this start's leases; returns those that are still held."""
+    """Renew this start's leases; returns those that are still held. Computing any other is in vain."""
     row = connection.execute("SELECT student.heartbeat(%s, %s)", (worker, boot)).fetchone()
     return row[0] if row else []
 

@@ -8,10 +8,13 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from gan_core.errors import TrainingError
+from gan_core.store.events import KEPT_EVENTS
 from gan_core.units import TrainingState
 
 KEPT_WEIGHTS = 3  # iterations a worker may still be fetching
 KEPT_CHECKPOINTS = 2
+MILESTONES = 8  # older checkpoints that stay, evenly spread over the whole training
+KEPT_ITERATIONS = 50  # whose units and leases stay: later answers are of no use to anybody
 KEPT_SAMPLES = 200
 
 
@@ -29,12 +32,18 @@ class TrainingRow:
     position: int
     data_fingerprint: str
     data_images: int
+    plan_version: int
+    given: dict[str, Any] | None  # the plan as `train` was last given it
+    wanted: dict[str, Any] | None  # the plan from the next iteration on
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", TrainingState(self.state))
 
 
-COLUMNS = "id, name, plan, state, message, iteration, images, position, data_fingerprint, data_images"
+COLUMNS = (
+    "id, name, plan, state, message, iteration, images, position, data_fingerprint, data_images,"
+    " plan_version, given, wanted"
+)
 
 
 def find(connection: Connection, name: str) -> TrainingRow | None:
@@ -66,15 +75,34 @@ def create(connection: Connection, name: str, plan: dict[str, Any]) -> TrainingR
     return get(connection, name)
 
 
-def set_plan(connection: Connection, training_id: int, plan: dict[str, Any]) -> None:
-    connection.execute(
-        "UPDATE classgan.trainings SET plan = %s, updated_at = now() WHERE id = %s", (Jsonb(plan), training_id)
-    )
+def set_given(connection: Connection, training_id: int, plan: dict[str, Any]) -> None:
+    """Remember the plan that `train` was started with."""
+    connection.execute("UPDATE classgan.trainings SET given = %s WHERE id = %s", (Jsonb(plan), training_id))
+
+
+def want_plan(connection: Connection, training_id: int, plan: dict[str, Any], author: str) -> None:
+    """Let this validated plan hold from the next iteration on."""
+    connection.execute("SELECT classgan.want_plan(%s, %s, %s)", (training_id, Jsonb(plan), author))
+
+
+def change_plan(connection: Connection, training_id: int, plan: dict[str, Any], changes: str) -> None:
+    """Make a wanted plan the plan, and write into the history who changed what."""
+    connection.execute("SELECT classgan.change_plan(%s, %s, %s)", (training_id, Jsonb(plan), changes))
+
+
+def control(
+    connection: Connection, training_id: int, to: TrainingState, author: str, message: str = ""
+) -> TrainingState:
+    """Pause, resume (to QUEUED) or cancel a training; returns the state it was in. If that can't be, nothing changes."""
+    row = connection.execute("SELECT classgan.control(%s, %s, %s, %s)", (training_id, to, author, message)).fetchone()
+    assert row is not None
+    return TrainingState(row[0])
 
 
 def set_state(connection: Connection, training_id: int, state: TrainingState, message: str = "") -> None:
+    """As the coordinator goes along. Cancelled is for good."""
     connection.execute(
-        "UPDATE classgan.trainings SET state = %s, message = %s, updated_at = now() WHERE id = %s",
+        "UPDATE classgan.trainings SET state = %s, message = %s, updated_at = now() WHERE id = %s AND state <> 'cancelled'",
         (state, message, training_id),
     )
 
@@ -99,9 +127,12 @@ def start(
     """Fix the data, store iteration 0's weights if there are none, and let workers claim: one transaction."""
     with connection.transaction():
         connection.execute(
-            "UPDATE classgan.trainings SET data_fingerprint = %s, data_images = %s, payload_bytes = %s, state = 'running', message = '',"
-            " updated_at = now() WHERE id = %s",
+            "UPDATE classgan.trainings SET data_fingerprint = %s, data_images = %s, payload_bytes = %s, updated_at = now() WHERE id = %s",
             (fingerprint, images, payload_bytes, training_id),
+        )
+        connection.execute(  # unless a person paused or cancelled it meanwhile
+            "UPDATE classgan.trainings SET state = 'running', message = '' WHERE id = %s AND state IN ('queued', 'launching')",
+            (training_id,),
         )
         connection.execute(
             "INSERT INTO classgan.weights (training_id, iteration, payload)"
@@ -110,31 +141,32 @@ def start(
         )
 
 
-def try_lock(connection: Connection, training_id: int) -> bool:
-    """Become this training's only coordinator, for as long as the connection lives."""
-    row = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (LOCK_CLASS, training_id)).fetchone()
-    return bool(row and row[0])
-
-
-LOCK_CLASS = 0x67616E  # "gan": our advisory locks are (this, training id)
-
-
 def publish(
     connection: Connection,
     training_id: int,
+    term: int,
     iteration: int,
     included: list[int],
     images: int,
     position: int,
     payload: bytes,
+    refused: str = "",
 ) -> None:
-    """Close the iteration and announce the next weights: all of it or nothing. Repeated, it changes nothing."""
+    """Close the iteration and announce the next weights: all of it or nothing. Repeated, it changes nothing.
+
+    Args:
+        term: of the lead; if it is over, nothing is published.
+        refused: why the iteration's contributions are taken back; `payload` then holds the old weights.
+
+    Raises:
+        LeadLost: another coordinator has moved this training on.
+    """
     row = connection.execute("SELECT iteration FROM classgan.trainings WHERE id = %s", (training_id,)).fetchone()
     if row and row[0] == iteration + 1 and _weights_are(connection, training_id, iteration + 1, payload):
         return  # it went through, and the connection broke before the answer came
     connection.execute(
-        "SELECT classgan.publish(%s, %s, %s::bigint[], %s, %s, %b, %s)",
-        (training_id, iteration, included, images, position, payload, KEPT_WEIGHTS),
+        "SELECT classgan.publish(%s, %s, %s, %s::bigint[], %s, %s, %b, %s, %s)",
+        (training_id, term, iteration, included, images, position, payload, KEPT_WEIGHTS, refused),
     )
 
 
@@ -149,7 +181,9 @@ def _weights_are(connection: Connection, training_id: int, iteration: int, paylo
 def save_checkpoint(
     connection: Connection, training_id: int, iteration: int, state: dict[str, int], payload: bytes
 ) -> None:
-    """Store a state, then drop what it makes unnecessary: older checkpoints, and contributions it already holds."""
+    """Store a state, then drop what it makes unnecessary: contributions it already holds, older checkpoints except for
+    milestones, and the leases, units and events of long ago. The ledger and the losses stay.
+    """
     with connection.transaction():
         connection.execute(
             "INSERT INTO classgan.checkpoints (training_id, iteration, state, payload) VALUES (%s, %s, %s, %b)"
@@ -161,10 +195,22 @@ def save_checkpoint(
             " WHERE contribution_id = c.id AND c.training_id = %s AND c.iteration < %s",
             (training_id, iteration),
         )
+        step = 1 << max(0, iteration // MILESTONES).bit_length()  # a power of two: what stays now was one before, too
         connection.execute(
             "DELETE FROM classgan.checkpoints WHERE training_id = %s AND iteration NOT IN"
-            " (SELECT iteration FROM classgan.checkpoints WHERE training_id = %s ORDER BY iteration DESC LIMIT %s)",
-            (training_id, training_id, KEPT_CHECKPOINTS),
+            " (SELECT iteration FROM classgan.checkpoints WHERE training_id = %s ORDER BY iteration DESC LIMIT %s)"
+            " AND iteration NOT IN (SELECT min(iteration) FROM classgan.checkpoints WHERE training_id = %s GROUP BY iteration / %s)",
+            (training_id, training_id, KEPT_CHECKPOINTS, training_id, step),
+        )
+        for table in ("units", "leases"):  # in this order: units refer to leases
+            connection.execute(
+                f"DELETE FROM classgan.{table} WHERE training_id = %s AND iteration < %s",
+                (training_id, iteration - KEPT_ITERATIONS),
+            )
+        connection.execute(
+            "DELETE FROM classgan.events WHERE training_id = %s AND id < (SELECT min(id) FROM"
+            " (SELECT id FROM classgan.events WHERE training_id = %s ORDER BY id DESC LIMIT %s) AS kept)",
+            (training_id, training_id, KEPT_EVENTS),
         )
 
 

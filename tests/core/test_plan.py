@@ -5,7 +5,7 @@ import yaml
 
 from gan_core.errors import PlanError
 from gan_core.models import layout_of
-from gan_core.plan import CHANGEABLE, PRESETS, Plan, checked_plan, preset
+from gan_core.plan import FIXED, PRESETS, Plan, checked_plan, preset
 
 
 def test_every_field_explains_itself():
@@ -57,11 +57,33 @@ def test_an_unknown_preset_names_the_known_ones():
         preset("stylegan")
 
 
-def test_what_may_change_is_how_long_and_how_often_to_look():
+def test_data_and_model_are_fixed_and_the_rest_may_change():
     before = preset("demo")
-    assert before.conflicts_with(before.changed(iterations=7, sample_interval=3)) == []
+    assert before.conflicts_with(before.changed(iterations=7, batch_size=64, learning_rate_g=0.1)) == []
     assert before.conflicts_with(before.changed(image_size=64, seed=5)) == ["image_size", "seed"]
-    assert set(Plan.model_fields) >= CHANGEABLE
+    assert set(Plan.model_fields) >= FIXED
+
+
+def test_differences_are_told_in_words():
+    before = preset("demo")
+    assert before.differences(before) == ""
+    assert before.differences(before.changed(batch_size=64, quorum="auto")) == "batch_size 32 → 64, quorum 1875 → auto"
+
+
+def test_an_automatic_quorum_keeps_every_machine_busy_for_the_target_time():
+    """10 s: the fast one does 10 units of 100 images, the slow one 2, the unknown one gets one."""
+    plan = preset("demo").changed(quorum="auto", images_per_unit=100, target_seconds=10)
+    assert plan.quorum_for([100, 20, None]) == (1300, 10)
+    assert plan.quorum_for([]) == (100, 10)  # nobody is there yet: one unit waits for the first
+
+
+def test_an_automatic_quorum_waits_for_a_slow_machines_unit_but_not_for_ever():
+    plan = preset("demo").changed(quorum="auto", images_per_unit=100, target_seconds=10)
+    assert plan.quorum_for([100, 5]) == (
+        1700,
+        20,
+    )  # in the 20 s that it takes the slow one, the fast one gets its most: 16
+    assert plan.quorum_for([100, 0.1])[1] == 30
 
 
 @pytest.mark.parametrize("plan", PRESETS.values(), ids=PRESETS.keys())

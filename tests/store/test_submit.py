@@ -6,7 +6,8 @@ import psycopg
 import pytest
 from poll import wait_until
 
-from gan_core.store import queue, student, trainings
+from gan_core.store import events, queue, student, trainings
+from gan_core.store.engine import LEAD_LOST
 from gan_core.store.migrate import add_student
 from gan_core.units import Measures, Verdict
 
@@ -113,7 +114,7 @@ def test_an_answer_after_the_iteration_closed_changes_nothing(connection, traini
     mine, theirs = student.claim(connection, *machine), student.claim(connection, *other)
     student.submit(connection, theirs.id, other[1], MEASURES, PAYLOAD)
     (arrival,) = queue.arrivals(connection, training, 0)
-    trainings.publish(connection, training, 0, [arrival.id], 16, 48, b"next weights")
+    trainings.publish(connection, training, 0, 0, [arrival.id], 16, 48, b"next weights")
     before = everything(connection)
     answer = student.submit(connection, mine.id, machine[1], MEASURES, PAYLOAD)
     assert (answer.verdict, answer.reason) == (Verdict.LATE, "iteration 0 closed before this answer came")
@@ -126,13 +127,13 @@ def test_an_answer_between_counting_and_closing_is_late_and_leaves_no_tensors(co
     student.submit(connection, theirs.id, other[1], MEASURES, PAYLOAD)
     counted = [a.id for a in queue.arrivals(connection, training, 0)]
     student.submit(connection, mine.id, machine[1], MEASURES, PAYLOAD)
-    trainings.publish(connection, training, 0, counted, 16, 48, b"next weights")
+    trainings.publish(connection, training, 0, 0, counted, 16, 48, b"next weights")
     assert [a.id for a in queue.arrivals(connection, training, 0)] == counted
     assert connection.execute("SELECT count(*) FROM classgan.gradients").fetchone() == (1,)
     assert connection.execute(
         "SELECT verdict FROM classgan.contributions WHERE lease_id = %s", (mine.id,)
     ).fetchone() == ("late",)
-    assert student.my_credit(connection)[:2] == (1, 16)
+    assert student.my_credit(connection)[:2] == (2, 32)  # the work was done while its lease ran
 
 
 @pytest.mark.parametrize("size", [0, 99, 101])
@@ -182,14 +183,29 @@ def test_a_contribution_that_proves_unusable_is_taken_back(connection, training,
     assert student.claim(connection, *other).units == lease.units
 
 
+def test_a_unit_whose_every_answer_is_unusable_is_given_up(connection, training, machine):
+    """Else it would be handed out for ever."""
+    for _ in range(queue.TRIES):
+        lease = student.claim(connection, *machine)
+        assert lease.units[0].ordinal == 0
+        student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD)
+        (arrival,) = queue.arrivals(connection, training, 0)
+        queue.refuse(connection, arrival.id, "not finite")
+    assert student.claim(connection, *machine).units[0].ordinal == 1
+    assert "given up" in events.latest(connection)[-1].text
+
+
 def test_publishing_twice_changes_nothing_and_out_of_turn_is_an_error(connection, training, machine):
     student.submit(connection, student.claim(connection, *machine).id, machine[1], MEASURES, PAYLOAD)
     (arrival,) = queue.arrivals(connection, training, 0)
     for _ in range(2):
-        trainings.publish(connection, training, 0, [arrival.id], 16, 48, b"next")
+        trainings.publish(connection, training, 0, 0, [arrival.id], 16, 48, b"next")
     assert connection.execute("SELECT iteration FROM classgan.trainings").fetchone() == (1,)
-    with pytest.raises(psycopg.errors.RaiseException, match="another coordinator"):
-        trainings.publish(connection, training, 5, [arrival.id], 16, 48, b"next")
+    with pytest.raises(psycopg.Error, match="another coordinator") as refused:
+        trainings.publish(connection, training, 0, 5, [arrival.id], 16, 48, b"next")
+    assert refused.value.sqlstate == LEAD_LOST
+    with pytest.raises(psycopg.Error, match="of term 7"):
+        trainings.publish(connection, training, 7, 1, [arrival.id], 16, 48, b"next")
 
 
 def test_workers_are_woken_when_there_is_work_and_the_coordinator_when_there_is_an_answer(
@@ -215,3 +231,108 @@ def test_a_machines_speed_is_what_the_databases_clock_saw(connection, training, 
     assert connection.execute("SELECT images_per_second FROM classgan.workers").fetchone()[0] == pytest.approx(
         4, rel=0.05
     )
+
+
+# Backup leases: overdue units are computed a second time, the first answer counts.
+
+
+@pytest.fixture
+def overdue(connection, training, machine, other):
+    """(the slow one's lease, the backup's lease) for the only unit that is still out."""
+    for _ in range(2):
+        lease = student.claim(connection, *other)
+        student.submit(connection, lease.id, other[1], MEASURES, PAYLOAD)
+    connection.execute("UPDATE classgan.workers SET images_per_second = 16")  # a second for each unit
+    slow = student.claim(connection, *machine)
+    assert student.claim(connection, *other) is None  # not overdue yet
+    connection.execute(
+        "UPDATE classgan.leases SET claimed_at = now() - interval '5 seconds', leased_until = now() + interval '1 hour' WHERE id = %s",
+        (slow.id,),
+    )
+    backup = student.claim(connection, *other)
+    assert backup.units == slow.units
+    return slow, backup
+
+
+def test_an_idle_worker_backs_an_overdue_lease_up_once(connection, overdue, machine):
+    third = uuid4()
+    worker = student.register(connection, "third", third, "cpu", {})
+    connection.execute("UPDATE classgan.workers SET images_per_second = 16")
+    assert student.claim(connection, worker, third) is None
+    assert "desk" in events.latest(connection)[-1].text
+
+
+@pytest.mark.parametrize("first", ["slow", "backup"])
+def test_the_first_answer_of_two_counts_and_the_other_keeps_its_credit(
+    connection, training, overdue, machine, other, first
+):
+    slow, backup = (overdue[0], machine[1]), (overdue[1], other[1])
+    faster, slower = (slow, backup) if first == "slow" else (backup, slow)
+    assert student.submit(connection, faster[0].id, faster[1], MEASURES, PAYLOAD).verdict is Verdict.ACCEPTED
+    before = everything(connection)
+    answer = student.submit(connection, slower[0].id, slower[1], MEASURES, PAYLOAD)
+    assert (answer.verdict, answer.reason) == (Verdict.LATE, "another worker's answer for the same units came first")
+    assert everything(connection) == before
+    assert queue.progress(connection, training, 0).done == 3
+    assert student.my_credit(connection)[:2] == (4, 64)
+
+
+def test_who_lost_the_race_is_told_by_its_heartbeat(connection, overdue, machine, other):
+    assert student.heartbeat(connection, *machine) == [overdue[0].id]
+    student.submit(connection, overdue[1].id, other[1], MEASURES, PAYLOAD)
+    assert student.heartbeat(connection, *machine) == []
+
+
+def test_the_backup_keeps_the_units_when_the_slow_one_falls_silent(connection, training, overdue, machine, other):
+    run_out(connection, overdue[0].id)
+    assert queue.expire_leases(connection) == 1
+    assert queue.progress(connection, training, 0).leased == 1
+    assert student.submit(connection, overdue[1].id, other[1], MEASURES, PAYLOAD).verdict is Verdict.ACCEPTED
+
+
+def test_units_are_open_again_when_both_are_gone(connection, training, overdue, machine, other):
+    student.release(connection, overdue[1].id, other[1], "the lid was closed")
+    assert queue.progress(connection, training, 0).leased == 1
+    run_out(connection, overdue[0].id)
+    assert queue.expire_leases(connection) == 1
+    assert queue.progress(connection, training, 0).open == 1
+
+
+def test_units_that_nobody_holds_are_found_by_the_net(connection, training, machine):
+    """Two leases of the same units that end in the same moment may each leave them to the other."""
+    lease = student.claim(connection, *machine)
+    connection.execute("UPDATE classgan.leases SET ended_at = now() WHERE id = %s", (lease.id,))
+    assert queue.progress(connection, training, 0).leased == 1
+    queue.expire_leases(connection)
+    assert queue.progress(connection, training, 0).leased == 0
+
+
+# What the plan says about late work, and what stays on record.
+
+
+def test_late_work_earns_nothing_if_the_plan_says_so_or_its_lease_had_run_out(connection, training, machine, other):
+    lease = student.claim(connection, *machine)
+    run_out(connection, lease.id)
+    student.claim(connection, *other)
+    assert student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD).verdict is Verdict.LATE
+    assert student.my_credit(connection)[:2] == (0, 0)
+    second = student.claim(connection, *machine)
+    connection.execute("UPDATE classgan.trainings SET plan = plan || '{\"credit_late\": false}'")
+    trainings.publish(connection, training, 0, 0, [], 0, 48, b"next")
+    assert student.submit(connection, second.id, machine[1], MEASURES, PAYLOAD).verdict is Verdict.LATE
+    assert student.my_credit(connection)[:2] == (0, 0)
+
+
+def test_whatever_is_beyond_the_ordinary_leaves_a_sentence(connection, training, machine, other):
+    lease = student.claim(connection, *machine)
+    run_out(connection, lease.id)
+    student.claim(connection, *other)
+    student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD)
+    given = student.claim(connection, *other)
+    student.release(connection, given.id, other[1], "the disk is full")
+    told = [(e.kind, e.text) for e in events.latest(connection, "test")]
+    assert [kind for kind, _ in told] == ["silent", "again", "late", "given back"]
+    assert "instructor (desk) lost unit 0 of iteration 0: nothing was heard of it since" in told[0][1]
+    assert told[1][1] == "instructor (laptop) took unit 0 of iteration 0 over from instructor (desk)."
+    assert "did not count: the lease ran out and another worker took over" in told[2][1]
+    assert told[3][1] == "instructor (laptop) gave unit 1 of iteration 0 back: the disk is full."

@@ -2,7 +2,7 @@
 -- Called by a worker asking for work.
 CREATE FUNCTION student.claim(p_worker bigint, p_boot uuid)
 RETURNS TABLE (
-    lease_id bigint, leased_until timestamptz, training_id bigint, iteration integer,
+    lease_id bigint, leased_until timestamptz, training_id bigint, iteration integer, plan_version integer,
     ordinal integer, epoch integer, indices integer[], seed bigint
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
@@ -24,38 +24,52 @@ BEGIN
     ) AS something_open
     WHERE t.state = 'running' ORDER BY t.id LIMIT 1;
     IF NOT FOUND THEN
+        RETURN QUERY SELECT * FROM classgan.back_up(p_worker, p_boot);
         RETURN;
     END IF;
 
-    -- As many units as keep this machine busy for the plan's target time, so that slow and fast ones finish together.
-    want := least((chosen.plan->>'max_units_per_lease')::integer, greatest(1, floor(
-        coalesce(speed, 0) * (chosen.plan->>'target_seconds')::float / (chosen.plan->>'images_per_unit')::float)::integer));
-    IF want > 1 THEN  -- but never more than a fair share of what is left: the others are waiting too, and who is first takes the rest
+    -- As many units as keep this machine busy for the target time, so that slow and fast ones finish together.
+    SELECT floor(speed * coalesce(nullif(i.target_seconds, 0), (chosen.plan->>'target_seconds')::float)
+        / (chosen.plan->>'images_per_unit')::float)::integer INTO want
+    FROM iterations AS i WHERE i.training_id = chosen.id AND i.number = chosen.iteration;
+    want := least((chosen.plan->>'max_units_per_lease')::integer, greatest(1, want));
+    IF want > 1 THEN
+        -- But never more than a fair share of what is left, by speed: those who hold nothing yet are waiting too. Who is first takes the rest.
         want := least(want, greatest(1, floor(
-            (SELECT count(*) FROM units AS u WHERE u.training_id = chosen.id AND u.iteration = chosen.iteration AND u.state = 'open')::float
-            / greatest(1, (SELECT count(*) FROM workers WHERE last_seen > now() - interval '1 minute'))
-        )::integer));
+            (SELECT count(*) FROM units AS u WHERE u.training_id = chosen.id AND u.iteration = chosen.iteration AND u.state = 'open')
+            * speed / (
+                SELECT sum(coalesce(w.images_per_second, speed)) FROM workers AS w
+                WHERE w.id = p_worker OR (w.last_seen > now() - interval '20 seconds'
+                    AND NOT EXISTS (SELECT FROM leases AS l WHERE l.worker_id = w.id AND l.ended_at IS NULL))
+            ))::integer));
     END IF;
 
-    INSERT INTO leases (training_id, iteration, worker_id, boot_id, units, images, first_ordinal, leased_until)
-    VALUES (chosen.id, chosen.iteration, p_worker, p_boot, 0, 0, 0, now() + make_interval(secs => (chosen.plan->>'lease_seconds')::float))
+    INSERT INTO leases (training_id, iteration, worker_id, boot_id, units, images, first_ordinal, units_of, leased_until)
+    VALUES (chosen.id, chosen.iteration, p_worker, p_boot, 0, 0, 0, 0, now() + make_interval(secs => (chosen.plan->>'lease_seconds')::float))
     RETURNING id, leases.leased_until INTO lease, until;
 
     RETURN QUERY
     WITH candidate AS (    -- the lowest first: sums are built in this order. SKIP LOCKED: two workers never wait for each other
-        SELECT u.id FROM units AS u
+        SELECT u.id, u.lease_id AS before FROM units AS u
         WHERE u.training_id = chosen.id AND u.iteration = chosen.iteration AND u.state = 'open'
         ORDER BY u.ordinal LIMIT want FOR UPDATE SKIP LOCKED
     ), claimed AS (
         UPDATE units AS u SET state = 'leased', attempts = u.attempts + 1, lease_id = lease
         FROM candidate WHERE u.id = candidate.id
-        RETURNING u.ordinal, u.epoch, u.indices, u.images, u.seed
+        RETURNING u.ordinal, u.epoch, u.indices, u.images, u.seed, candidate.before
     ), counted AS (
-        UPDATE leases SET units = c.units, images = c.images, first_ordinal = c.first
+        UPDATE leases SET units = c.units, images = c.images, first_ordinal = c.first, units_of = lease
         FROM (SELECT count(*) AS units, sum(images) AS images, min(ordinal) AS first FROM claimed) AS c
         WHERE leases.id = lease AND c.units > 0
+    ), noted AS (
+        INSERT INTO events (training_id, iteration, kind, text)
+        SELECT chosen.id, chosen.iteration, 'again', format('%s took %s %s of iteration %s over from %s.', classgan.called(p_worker),
+            CASE count(*) WHEN 1 THEN 'unit' ELSE 'units' END, string_agg(c.ordinal::text, ', ' ORDER BY c.ordinal), chosen.iteration,
+            (SELECT string_agg(DISTINCT classgan.called(l.worker_id), ', ') FROM leases AS l WHERE l.id = ANY (array_agg(c.before))))
+        FROM claimed AS c WHERE c.before IS NOT NULL HAVING count(*) > 0
     )
-    SELECT lease, until, chosen.id, chosen.iteration, c.ordinal, c.epoch, c.indices, c.seed FROM claimed AS c ORDER BY c.ordinal;
+    SELECT lease, until, chosen.id, chosen.iteration, chosen.plan_version, c.ordinal, c.epoch, c.indices, c.seed
+    FROM claimed AS c ORDER BY c.ordinal;
 
     IF NOT FOUND THEN      -- others were faster between the look and the claim
         DELETE FROM leases WHERE id = lease;

@@ -1,4 +1,4 @@
--- Stores a contribution if its lease still holds every unit it was given, and says what became of it.
+-- Stores a contribution if every unit of its lease still waits for one, and says what became of it.
 -- Called by a worker with a finished lease. Done once, it can be repeated without harm.
 CREATE FUNCTION student.submit(
     p_lease bigint, p_boot uuid, p_seconds float, p_g_loss float, p_d_loss float,
@@ -8,17 +8,18 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp A
 #variable_conflict use_column
 DECLARE
     mine leases%ROWTYPE;
-    expected bigint;
+    training trainings%ROWTYPE;
     held integer;
     done_id bigint;
     answer classgan.verdict := 'accepted';
     why text := '';
+    blameless boolean;
 BEGIN
     SELECT l.* INTO mine FROM leases AS l JOIN workers AS w ON w.id = l.worker_id
     WHERE l.id = p_lease AND l.boot_id = p_boot AND w.student_id = student.whoami()
     FOR UPDATE OF l;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'foreign'::verdict, format('lease %s is not a lease of this start of your worker', p_lease);
+        RETURN QUERY SELECT 'foreign'::verdict, format('lease %s is not, or no longer, a lease of this start of your worker', p_lease);
         RETURN;
     END IF;
     PERFORM FROM contributions AS c WHERE c.lease_id = p_lease;
@@ -29,34 +30,39 @@ BEGIN
 
     -- Locked in this order everywhere: lease, then units. Closing an iteration waits here for a submit that came first.
     SELECT count(*) INTO held FROM (
-        SELECT FROM units AS u WHERE u.lease_id = p_lease AND u.state IN ('leased', 'open') FOR UPDATE
+        SELECT FROM units AS u WHERE u.lease_id = mine.units_of AND u.state IN ('leased', 'open') FOR UPDATE
     ) AS locked;
-    SELECT payload_bytes INTO expected FROM trainings WHERE id = mine.training_id;
+    SELECT * INTO training FROM trainings WHERE id = mine.training_id;
     IF mine.outcome = 'given back' THEN
         answer := 'late';
         why := 'the lease was given back';
     ELSIF held < mine.units THEN
         answer := 'late';
-        why := CASE WHEN (SELECT t.iteration FROM trainings AS t WHERE t.id = mine.training_id) > mine.iteration
-            THEN format('iteration %s closed before this answer came', mine.iteration)
+        why := CASE
+            WHEN training.iteration > mine.iteration THEN format('iteration %s closed before this answer came', mine.iteration)
+            WHEN EXISTS (SELECT FROM units AS u WHERE u.lease_id = mine.units_of AND u.state = 'done') THEN 'another worker''s answer for the same units came first'
             ELSE 'the lease ran out and another worker took over' END;
-    ELSIF octet_length(p_payload) <> expected THEN
+    ELSIF octet_length(p_payload) <> training.payload_bytes THEN
         answer := 'refused';
-        why := format('payload has %s bytes, this training''s have %s', octet_length(p_payload), expected);
+        why := format('payload has %s bytes, this training''s have %s', octet_length(p_payload), training.payload_bytes);
     END IF;
+    -- Late through no fault of the worker: its lease had not run out, the class was just faster.
+    blameless := answer = 'accepted' OR (
+        answer = 'late' AND (training.plan->>'credit_late')::boolean AND octet_length(p_payload) = training.payload_bytes
+        AND mine.outcome IN ('', 'the iteration closed', 'another answer came first'));
 
     INSERT INTO contributions (
-        training_id, iteration, lease_id, worker_id, verdict, reason, first_ordinal, units, images, seconds,
+        training_id, iteration, lease_id, worker_id, verdict, reason, credited, first_ordinal, units, images, seconds,
         g_loss, d_loss, d_real_accuracy, d_fake_accuracy
     ) VALUES (
-        mine.training_id, mine.iteration, mine.id, mine.worker_id, answer, why, mine.first_ordinal, mine.units, mine.images, p_seconds,
+        mine.training_id, mine.iteration, mine.id, mine.worker_id, answer, why, blameless, mine.first_ordinal, mine.units, mine.images, p_seconds,
         p_g_loss, p_d_loss, p_d_real_accuracy, p_d_fake_accuracy
     ) RETURNING id INTO done_id;
     UPDATE leases SET ended_at = now(), outcome = answer::text WHERE id = mine.id;
 
     IF answer = 'accepted' THEN
         INSERT INTO gradients (contribution_id, payload) VALUES (done_id, p_payload);
-        UPDATE units SET state = 'done', contribution_id = done_id WHERE lease_id = p_lease;
+        UPDATE units SET state = 'done', contribution_id = done_id WHERE lease_id = mine.units_of;
         -- Its speed as this clock saw it, from claim to answer; a moving average, since laptops get busy and idle.
         UPDATE workers SET last_seen = now(), message = '', images_per_second =
             coalesce(0.7 * images_per_second, 0)
@@ -65,8 +71,12 @@ BEGIN
         WHERE id = mine.worker_id;
         PERFORM pg_notify('classgan_submitted', mine.training_id::text);
     ELSE
-        UPDATE units SET state = 'open' WHERE lease_id = p_lease AND state = 'leased';
+        UPDATE units SET state = 'open' WHERE lease_id = mine.units_of AND state = 'leased'
+        AND NOT EXISTS (SELECT FROM leases WHERE units_of = mine.units_of AND ended_at IS NULL);
         UPDATE workers SET last_seen = now(), message = why WHERE id = mine.worker_id;
+        PERFORM classgan.note(mine.training_id, mine.iteration, answer::text, format(
+            'An answer of %s for %s of iteration %s did not count: %s.', classgan.called(mine.worker_id),
+            CASE mine.units WHEN 1 THEN 'unit ' || mine.first_ordinal ELSE mine.units || ' units' END, mine.iteration, why));
         PERFORM pg_notify('classgan_work', '');
     END IF;
     RETURN QUERY SELECT answer, why;

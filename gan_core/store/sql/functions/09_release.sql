@@ -3,17 +3,21 @@
 CREATE FUNCTION student.release(p_lease bigint, p_boot uuid, p_reason text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
 DECLARE
-    owner bigint;
+    given leases%ROWTYPE;
 BEGIN
     UPDATE leases SET ended_at = now(), outcome = 'given back'
     FROM workers AS w
     WHERE leases.id = p_lease AND leases.boot_id = p_boot AND leases.ended_at IS NULL
       AND w.id = leases.worker_id AND w.student_id = student.whoami()
-    RETURNING w.id INTO owner;
-    IF owner IS NULL THEN
+    RETURNING leases.* INTO given;
+    IF NOT FOUND THEN
         RETURN;
     END IF;
-    UPDATE workers SET message = left(p_reason, 500) WHERE id = owner;
-    UPDATE units SET state = 'open' WHERE lease_id = p_lease AND state = 'leased';
+    UPDATE workers SET message = left(p_reason, 500) WHERE id = given.worker_id;
+    UPDATE units SET state = 'open' WHERE lease_id = given.units_of AND state = 'leased'
+    AND NOT EXISTS (SELECT FROM leases WHERE units_of = given.units_of AND ended_at IS NULL);
+    PERFORM classgan.note(given.training_id, given.iteration, 'given back', format(
+        '%s gave %s of iteration %s back: %s.', classgan.called(given.worker_id),
+        CASE given.units WHEN 1 THEN 'unit ' || given.first_ordinal ELSE given.units || ' units' END, given.iteration, rtrim(p_reason, '.')));
     PERFORM pg_notify('classgan_work', '');
 END $$;

@@ -1,14 +1,14 @@
--- What every student earned: derived from accepted contributions.
+-- What every student earned: derived from credited contributions, which are the accepted ones and, by plan, blameless late ones.
 -- Called by a student who looks at the board, and by the grade export.
 CREATE VIEW classgan.ledger AS
 SELECT s.id AS student_id, s.login, s.display_name,
-    coalesce(sum(c.units) FILTER (WHERE c.verdict = 'accepted'), 0)::bigint AS units,
-    coalesce(sum(c.images) FILTER (WHERE c.verdict = 'accepted'), 0)::bigint AS images,
-    coalesce(sum(c.seconds) FILTER (WHERE c.verdict = 'accepted'), 0)::float AS seconds,
+    coalesce(sum(c.units) FILTER (WHERE c.credited), 0)::bigint AS units,
+    coalesce(sum(c.images) FILTER (WHERE c.credited), 0)::bigint AS images,
+    coalesce(sum(c.seconds) FILTER (WHERE c.credited), 0)::float AS seconds,
     count(c.id) FILTER (WHERE c.verdict = 'late') AS late,
     count(c.id) FILTER (WHERE c.verdict = 'refused') AS refused,
-    min(c.submitted_at) FILTER (WHERE c.verdict = 'accepted') AS first_at,
-    max(c.submitted_at) FILTER (WHERE c.verdict = 'accepted') AS last_at
+    min(c.submitted_at) FILTER (WHERE c.credited) AS first_at,
+    max(c.submitted_at) FILTER (WHERE c.credited) AS last_at
 FROM classgan.students AS s
 LEFT JOIN classgan.workers AS w ON w.student_id = s.id
 LEFT JOIN classgan.contributions AS c ON c.worker_id = w.id

@@ -1,9 +1,12 @@
 -- Closes an iteration and announces the next weights: all of it or nothing.
--- Called by the coordinator. False: somebody else has moved this training on, and nothing was changed.
+-- Called by the coordinator that leads. With a reason in p_refused the contributions are taken back and the weights are the old ones.
 CREATE FUNCTION classgan.publish(
-    p_training bigint, p_iteration integer, p_included bigint[], p_images bigint, p_position bigint, p_weights bytea, p_keep integer
-) RETURNS boolean
+    p_training bigint, p_term integer, p_iteration integer, p_included bigint[], p_images bigint, p_position bigint,
+    p_weights bytea, p_keep integer, p_refused text
+) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
+DECLARE
+    credit boolean;
 BEGIN
     -- Locked in this order everywhere: lease, then units. A submit that holds them commits before this goes on, one
     -- that comes later finds its units stale.
@@ -14,25 +17,33 @@ BEGIN
     WHERE training_id = p_training AND iteration = p_iteration AND state IN ('open', 'leased');
 
     UPDATE trainings SET iteration = p_iteration + 1, images = p_images, position = p_position, message = '', updated_at = now()
-    WHERE id = p_training AND iteration = p_iteration;
+    WHERE id = p_training AND iteration = p_iteration AND term = p_term
+    RETURNING (plan->>'credit_late')::boolean INTO credit;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'training % is no longer at iteration %: another coordinator has moved it on', p_training, p_iteration;
+        RAISE EXCEPTION 'training % is no longer at iteration % of term %: another coordinator has moved it on', p_training, p_iteration, p_term
+            USING ERRCODE = 'CG001';
     END IF;
 
-    -- Accepted after the coordinator had counted: credited as late, never averaged.
+    -- Accepted after the coordinator had counted, or led to nothing: never averaged. The work was done all the same.
     WITH missed AS (
-        UPDATE contributions SET verdict = 'late', reason = format('iteration %s closed before this answer came', p_iteration)
+        UPDATE contributions SET verdict = CASE p_refused WHEN '' THEN 'late'::verdict ELSE 'refused' END, credited = credit,
+            reason = CASE p_refused WHEN '' THEN format('iteration %s closed before this answer came', p_iteration) ELSE p_refused END
         WHERE training_id = p_training AND iteration = p_iteration AND verdict = 'accepted' AND id <> ALL (p_included)
-        RETURNING id
+        RETURNING id, worker_id, first_ordinal
     ), dropped AS (
         DELETE FROM gradients USING missed WHERE contribution_id = missed.id
+    ), noted AS (
+        INSERT INTO events (training_id, iteration, kind, text)
+        SELECT p_training, p_iteration, 'late', format('An answer of %s for unit %s of iteration %s did not count: the iteration closed just then.',
+            classgan.called(worker_id), first_ordinal, p_iteration)
+        FROM missed WHERE p_refused = ''
     )
     UPDATE units SET state = 'stale', contribution_id = NULL FROM missed WHERE contribution_id = missed.id;
 
     UPDATE iterations SET closed_at = now(), images = c.images, contributions = c.count, workers = c.workers,
         g_loss = c.g_loss, d_loss = c.d_loss, d_real_accuracy = c.d_real_accuracy, d_fake_accuracy = c.d_fake_accuracy
     FROM (
-        SELECT sum(images) AS images, count(*) AS count, count(DISTINCT worker_id) AS workers,
+        SELECT coalesce(sum(images), 0) AS images, count(*) AS count, count(DISTINCT worker_id) AS workers,
             sum(g_loss * images) / sum(images) AS g_loss, sum(d_loss * images) / sum(images) AS d_loss,
             sum(d_real_accuracy * images) / sum(images) AS d_real_accuracy,
             sum(d_fake_accuracy * images) / sum(images) AS d_fake_accuracy
@@ -42,5 +53,4 @@ BEGIN
 
     INSERT INTO weights (training_id, iteration, payload) VALUES (p_training, p_iteration + 1, p_weights);
     DELETE FROM weights WHERE training_id = p_training AND iteration <= p_iteration + 1 - p_keep;
-    RETURN true;
 END $$;

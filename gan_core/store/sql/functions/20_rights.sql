@@ -6,7 +6,7 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA classgan FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA student FROM PUBLIC;
 GRANT USAGE ON SCHEMA student TO classgan_student;
 GRANT EXECUTE ON FUNCTION
-    student.register(text, uuid, text, jsonb),
+    student.register(text, uuid, text, jsonb, uuid),
     student.claim(bigint, uuid),
     student.read_training(bigint),
     student.weights(bigint, integer),

@@ -1,0 +1,28 @@
+"""What this machine is, as far as PyTorch and the standard library know."""
+
+import os
+import platform
+
+import torch
+
+
+def hardware() -> dict[str, object]:
+    """What this machine is, as far as PyTorch and the standard library know. Nothing personal."""
+    gpus = (
+        [
+            {"name": torch.cuda.get_device_name(i), "memory_mb": torch.cuda.get_device_properties(i).total_memory >> 20}
+            for i in range(torch.cuda.device_count())
+        ]
+        if torch.cuda.is_available()
+        else []
+    )
+    return {"system": platform.system(), "cores": os.cpu_count(), "torch": torch.__version__, "gpus": gpus}
+
+
+def best_device() -> str:
+    """The fastest device here: a CUDA GPU, Apple's, or the CPU."""
+    if torch.cuda.is_available():
+        return "cuda:0"
+    if torch.backends.mps.is_available():
+        return "mps"
+    return "cpu"

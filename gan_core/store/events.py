@@ -1,0 +1,50 @@
+"""A training's history in sentences: what happened beyond the ordinary."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from gan_core.units import EventKind
+
+KEPT_EVENTS = 5_000  # of each training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One sentence."""
+
+    id: int
+    training: str
+    at: datetime  # aware
+    kind: EventKind
+    iteration: int
+    text: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", EventKind(self.kind))
+
+
+def note(connection: Connection, training_id: int, iteration: int, kind: EventKind, text: str) -> None:
+    connection.execute("SELECT classgan.note(%s, %s, %s, %s)", (training_id, iteration, kind, text))
+
+
+def latest(connection: Connection, training: str = "", limit: int = 50, after: int = 0) -> list[Event]:
+    """The latest events with an id beyond `after`, the oldest of them first; of one training, or of all."""
+    with connection.cursor(row_factory=class_row(Event)) as cursor:
+        return cursor.execute(
+            "SELECT * FROM (SELECT e.id, t.name AS training, e.at, e.kind, e.iteration, e.text FROM classgan.events AS e"
+            " JOIN classgan.trainings AS t ON t.id = e.training_id WHERE (%s = '' OR t.name = %s) AND e.id > %s"
+            " ORDER BY e.id DESC LIMIT %s) AS latest ORDER BY id",
+            (training, training, after, limit),
+        ).fetchall()
+
+
+def count(connection: Connection, training_id: int, kind: EventKind, since_iteration: int) -> int:
+    """How often this happened from an iteration on."""
+    row = connection.execute(
+        "SELECT count(*) FROM classgan.events WHERE training_id = %s AND kind = %s AND iteration >= %s",
+        (training_id, kind, since_iteration),
+    ).fetchone()
+    return row[0] if row else 0

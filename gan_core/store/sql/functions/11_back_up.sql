@@ -1,0 +1,46 @@
+-- Leases units that somebody else holds for much longer than usual a second time; no rows when nothing is overdue.
+-- Called by a claim that found nothing open: the worker is idle anyway. The first accepted answer wins.
+CREATE FUNCTION classgan.back_up(p_worker bigint, p_boot uuid)
+RETURNS TABLE (
+    lease_id bigint, leased_until timestamptz, training_id bigint, iteration integer, plan_version integer,
+    ordinal integer, epoch integer, indices integer[], seed bigint
+)
+LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    overdue record;
+    lease bigint;
+    until timestamptz;
+BEGIN
+    SELECT l.*, t.plan, t.plan_version AS version, extract(epoch FROM now() - l.claimed_at) AS elapsed,
+        coalesce(l.images / w.images_per_second, (t.plan->>'target_seconds')::float) AS usual INTO overdue
+    FROM leases AS l
+    JOIN trainings AS t ON t.id = l.training_id AND t.iteration = l.iteration AND t.state = 'running'
+    JOIN workers AS w ON w.id = l.worker_id
+    JOIN workers AS me ON me.id = p_worker
+    WHERE l.ended_at IS NULL AND l.units_of = l.id AND l.worker_id <> p_worker AND (t.plan->>'backup_leases')::boolean
+      -- Twice its usual time and a second, and this machine would have done it meanwhile.
+      AND now() - l.claimed_at > make_interval(secs => 1 + 2 * coalesce(l.images / w.images_per_second, (t.plan->>'target_seconds')::float))
+      AND now() - l.claimed_at > make_interval(secs => l.images / me.images_per_second)
+      AND EXISTS (SELECT FROM units AS u WHERE u.lease_id = l.id AND u.state = 'leased')
+      AND NOT EXISTS (SELECT FROM leases AS other WHERE other.units_of = l.id AND other.id <> l.id AND other.ended_at IS NULL)
+    ORDER BY l.claimed_at LIMIT 1 FOR UPDATE OF l SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO leases (training_id, iteration, worker_id, boot_id, units, images, first_ordinal, units_of, leased_until)
+    VALUES (overdue.training_id, overdue.iteration, p_worker, p_boot, overdue.units, overdue.images, overdue.first_ordinal, overdue.id,
+        now() + make_interval(secs => (overdue.plan->>'lease_seconds')::float))
+    RETURNING id, leases.leased_until INTO lease, until;
+    PERFORM classgan.note(overdue.training_id, overdue.iteration, 'backup', format(
+        '%s computes %s of iteration %s too: %s has had it for %s s, its usual time is %s s.', classgan.called(p_worker),
+        CASE overdue.units WHEN 1 THEN 'unit ' || overdue.first_ordinal ELSE overdue.units || ' units' END, overdue.iteration,
+        classgan.called(overdue.worker_id), round(overdue.elapsed), round(overdue.usual::numeric, 1)));
+    RETURN QUERY
+    WITH again AS (
+        UPDATE units AS u SET attempts = u.attempts + 1 WHERE u.lease_id = overdue.id
+        RETURNING u.ordinal, u.epoch, u.indices, u.seed
+    )
+    SELECT lease, until, overdue.training_id, overdue.iteration, overdue.version, a.ordinal, a.epoch, a.indices, a.seed
+    FROM again AS a ORDER BY a.ordinal;
+END $$;

@@ -1,0 +1,46 @@
+"""Show shifts whose machine vanished as crashed in Prefect, going by our own signs of life: Prefect has none."""
+
+import logging
+from collections.abc import Collection
+from datetime import UTC, datetime
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.objects import StateType
+from prefect.states import Crashed
+
+from gan_core.settings import settings
+from tasks.shifts import runs_of_shifts
+
+log = logging.getLogger("classgan.housekeeping")
+
+VANISHED = 180.0  # seconds of silence; heartbeats come every five
+
+
+def vanished_shifts(client: SyncPrefectClient) -> set[UUID]:
+    """Runs that Prefect shows as running although nothing was heard of their machine for VANISHED seconds.
+
+    Right after a restart of the database nobody is suspected: everybody was silent while it was away.
+    """
+    from gan_core.store import queue
+    from gan_core.store.engine import connect
+
+    with connect(settings().database_url) as connection:
+        silent, up = queue.silent_seconds(connection), queue.up_seconds(connection)
+    if up < VANISHED:
+        return set()
+    now = datetime.now(UTC)
+    return {
+        run.id
+        for run in runs_of_shifts(client, StateType.RUNNING)
+        # A run that isn't in the table hasn't come to it yet, or its machine started anew: its own age tells.
+        if silent.get(run.id, (now - (run.start_time or now)).total_seconds()) > VANISHED
+    }
+
+
+def crash(client: SyncPrefectClient, runs: Collection[UUID]) -> None:
+    """Show these runs as crashed; what they did stays credited, what they held went to others long ago."""
+    for run in runs:
+        message = f"Nothing was heard of this machine for {VANISHED / 60:.0f} minutes. Its units went to others."
+        client.set_flow_run_state(run, Crashed(message=message), force=True)
+        log.warning("Run %s is shown as crashed: %s", run, message)
