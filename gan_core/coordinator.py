@@ -31,6 +31,7 @@ log = logging.getLogger("classgan.coordinator")
 
 TICK = 1.0  # seconds between looks when nobody notifies: a net under LISTEN/NOTIFY
 DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
+QUIET = 3.0  # seconds without anybody at work, after which Ctrl-C doesn't wait for the iteration's end
 GOES_ON = (TrainingState.QUEUED, TrainingState.LAUNCHING, TrainingState.RUNNING)  # what a standby takes over
 FORGIVEN = 20  # iterations after which an update that went wrong is no longer held against the training
 
@@ -213,7 +214,7 @@ class Coordinator:
         """
         number, quorum, started = self.state.iteration, self._opened.quorum, time.monotonic()
         round_ = Round(self.plan, self.layout, self.training_id, number, quorum, self._lengths)
-        deadline = self._deadline()
+        deadline, moved = self._deadline(), started
         while True:
             closed = self.link.call(round_.look)
             late = time.monotonic() - started >= deadline and round_.images >= self.plan.min_quorum * quorum
@@ -228,7 +229,9 @@ class Coordinator:
                 self._aggregate = round_.aggregate
                 self._tell()
                 return round_.gathered
-            self.heed(may_wait=bool(round_.progress.leased))
+            moved = time.monotonic() if round_.progress.leased else moved
+            finishing = bool(self.stop_asked) and time.monotonic() - moved < QUIET  # Ctrl-C lets the iteration end
+            self.heed(may_wait=bool(round_.progress.leased) or finishing)
             self.link.call(lambda c: self._wait(c, round_, time.monotonic() - started))
             self._tell()
 
@@ -250,7 +253,7 @@ class Coordinator:
         Raises:
             Finished: nothing is to be done any more.
         """
-        if self.stop_asked:
+        if self.stop_asked and not may_wait:
             self.pause(self.stop_asked, f"stopped with {self.stop_asked}; `classgan resume {self.name}` goes on")
         state = self.link.call(lambda c: trainings.get(c, self.name)).state
         if state is not TrainingState.RUNNING and not may_wait:

@@ -1,0 +1,70 @@
+"""The class under faults, and the table that the suite prints at its end."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults.machines import Quirks
+from faults.school import FaultySchool, faulty_school
+
+from gan_core.images import ImageSet
+from gan_core.plan import Plan
+from gan_core.trainer import train_local
+from gan_core.update import State
+
+_table: list[tuple[str, str, float]] = []
+
+
+@pytest.fixture(scope="session")
+def told():
+    """Adds a row to the table: fault, phase, seconds until the training moved again."""
+    return lambda fault, phase, seconds: _table.append((fault, phase, seconds))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter) -> None:
+    if not _table:
+        return
+    terminalreporter.section("faults: seconds until the training moved again")
+    for fault, phase, seconds in sorted(_table):
+        terminalreporter.write_line(f"{fault:<42} {phase:<38} {seconds:6.1f}")
+
+
+@pytest.fixture(scope="module")
+def school(tmp_path_factory: pytest.TempPathFactory, cache: Path, digits: ImageSet) -> Iterator[FaultySchool]:
+    """A database of its own, which faults may kill."""
+    with faulty_school(tmp_path_factory.mktemp("faults"), cache) as school:
+        yield school
+
+
+@pytest.fixture(scope="module")
+def grace(school: FaultySchool):
+    """A healthy worker that must survive everything."""
+    machine = school.worker("grace", quirks=Quirks(slow=0.05))  # or nothing would be left for the others
+    yield machine
+    assert machine.is_alive, "a healthy worker died"
+
+
+@pytest.fixture(scope="session")
+def short() -> Plan:
+    """Five iterations of three units, with leases that end soon."""
+    return Plan(
+        latent_dim=4,
+        generator_width=4,
+        discriminator_width=4,
+        batch_size=8,
+        images_per_unit=16,
+        quorum=48,
+        iterations=5,
+        codec="float32",
+        max_units_per_lease=1,
+        ema_half_life=100,
+        checkpoint_interval=2,
+        lease_seconds=2,
+    )
+
+
+@pytest.fixture(scope="session")
+def unbroken(short: Plan, digits: ImageSet) -> State:
+    """What the plan leads to when nothing goes wrong."""
+    return train_local(short, digits)
