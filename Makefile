@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export CLASSGAN_HOME ?= $(CURDIR)/.classgan
 export CLASSGAN_OUTPUTS ?= $(CURDIR)/outputs
 
-.PHONY: help demo up export-grades check test test-quick bench docs clean
+.PHONY: help demo up export-grades check test test-quick soak bench docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -25,11 +25,14 @@ check: $(VENV)/installed-dev  ## lint, types, import contracts and layout, in se
 	@"$(BIN)/ty" check --quiet
 	@"$(BIN)/python" -m pytest -q tests/test_layout.py tests/test_docs.py
 
-test: $(VENV)/installed-dev  ## every test: real PostgreSQL, real Prefect, real workers; about ten minutes on two cores
-	@"$(BIN)/python" -m pytest -q
+test: $(VENV)/installed-dev  ## every test: real PostgreSQL, real Prefect, real workers, in two processes; about ten minutes on two cores
+	@"$(BIN)/python" -m pytest -q -n 2 --dist loadgroup
 
 test-quick: $(VENV)/installed-dev  ## without the tests that start whole stacks
 	@"$(BIN)/python" -m pytest -q -m "not slow"
+
+soak: $(VENV)/installed-dev  ## a class in which something breaks every few seconds; make soak MINUTES=60 SEED=7
+	@PYTHONPATH=tests "$(BIN)/python" -m faults.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/installed-dev  ## speed, bytes and quality, as ratios measured in this run
 	@"$(BIN)/python" -m bench

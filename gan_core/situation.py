@@ -48,9 +48,10 @@ def _round(view: Overview) -> str:
     if not view.workers_online:
         return f"waiting for workers: 0 online, 1 needed. Next: start one with {WORKER}"
     units = f"{view.leased} units are being computed" if view.leased != 1 else "1 unit is being computed"
+    workers = f"{view.workers_online} workers" if view.workers_online != 1 else "1 worker"
     return (
         f"waiting for quorum: {have} of iteration {view.iteration:,} are in, {units}, {view.open} open, "
-        f"{view.workers_online} workers online. Nothing to do."
+        f"{workers} online. Nothing to do."
     )
 
 

@@ -185,6 +185,30 @@ def test_presets_in_prefect_yaml_are_the_plan_presets():
     assert filled_in == {name: plan for name, plan in PRESETS.items() if plan != Plan()}
 
 
+def missing_tests(text: str) -> list[str]:
+    """What is written as `tests/file.py::test_name` and isn't there."""
+    named = re.findall(r"`(tests/[^`\s]+)::([^`\s]+)`", text)
+    return [
+        f"{file}::{name}"
+        for file, name in named
+        if not (ROOT / file).is_file() or f"def {name}(" not in text_of(ROOT / file)
+    ]
+
+
+def test_every_promise_names_tests_that_exist():
+    """docs/guarantees.md is worth what its tests are worth: no row of its tables without one."""
+    page = text_of(DOCS / "guarantees.md")
+    promises = re.findall(r"^\| (?!promise )(.+)$", page, flags=re.MULTILINE)
+    assert len(promises) > 20
+    assert not [promise for promise in promises if not re.search(r"`tests/\S+\.py::test_\w+`", promise)]
+    assert not missing_tests(page)
+
+
+@pytest.mark.parametrize("name", ["tests/test_docs.py::test_nonsense", "tests/nowhere.py::missing_tests"])
+def test_a_test_that_does_not_exist_is_noticed(name):
+    assert missing_tests(f"| a promise | | | `{name}`, `tests/test_docs.py::missing_tests` |") == [name]
+
+
 @pytest.mark.parametrize("page", sorted((DOCS / "decisions").glob("*.md")), ids=name_of)
 def test_a_decision_has_a_date_and_three_parts(page: Path):
     text = text_of(page)

@@ -1,15 +1,21 @@
 """A whole class as child processes, shared by the acceptance tests: starting one takes half a minute."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
+import safetensors.torch
+import torch
 from poll import wait_until
 
 from deployments.local_stack import LocalStack
+from gan_core.images import ImageSet
 from gan_core.plan import Plan
 from gan_core.store import trainings
+from gan_core.trainer import train_local
 from gan_core.units import TrainingState
+from gan_core.update import tensors_of
 
 WORKERS = ("ada", "grace", "alan")
 
@@ -51,6 +57,25 @@ class School:
                 name,
             )
         )
+
+    def assert_equals_the_reference(self, name: str, plan: Plan, digits: ImageSet) -> None:
+        """The training's last state is what one process reaches with this plan, bit for bit."""
+        with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
+            found = trainings.latest_checkpoint(connection, trainings.get(connection, name).id)
+        assert found is not None
+        iteration, _, payload = found
+        assert iteration == plan.iterations
+        stored, reference = safetensors.torch.load(payload), tensors_of(train_local(plan, digits))
+        assert stored.keys() == reference.keys()
+        for part, tensor in reference.items():
+            assert torch.equal(stored[part], tensor), part
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole classes start one after the other, in one process: two at once would be too much for a small machine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("whole classes"))
 
 
 @pytest.fixture(scope="session")

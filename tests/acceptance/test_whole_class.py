@@ -11,16 +11,12 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-import safetensors.torch
-import torch
+from killing import kill_tree
 from poll import wait_until
 
 from deployments.local_stack import PREFECT, prefect_file
 from gan_core.policies.sampling import cut_units
-from gan_core.store import trainings
 from gan_core.store.migrate import add_student
-from gan_core.trainer import train_local
-from gan_core.update import tensors_of
 
 ENDED = ("Completed", "Failed", "Crashed", "Cancelled")
 
@@ -41,21 +37,6 @@ def plan(tiny):
     )
 
 
-def stored_state(school, name):
-    with psycopg.connect(school.stack.postgres.url(), autocommit=True) as connection:
-        iteration, _, payload = trainings.latest_checkpoint(connection, trainings.get(connection, name).id)
-    return iteration, safetensors.torch.load(payload)
-
-
-def assert_equals_the_reference(school, name, plan, digits):
-    iteration, stored = stored_state(school, name)
-    assert iteration == plan.iterations
-    reference = tensors_of(train_local(plan, digits))
-    assert stored.keys() == reference.keys()
-    for part, tensor in reference.items():
-        assert torch.equal(stored[part], tensor), part
-
-
 def units_of(plan) -> int:
     """How many units the plan's iterations have; an epoch's last one is short."""
     return sum(len(units) for units in all_units(plan))
@@ -72,13 +53,6 @@ def all_units(plan):
         yield units
 
 
-def kill_tree(root: psutil.Process) -> None:
-    """As if the machine had lost its power."""
-    for process in [root, *root.children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-
-
 def engines(worker: subprocess.Popen) -> list[psutil.Process]:
     """The living flow runs' processes below a Prefect worker."""
     found = []
@@ -92,7 +66,7 @@ def engines(worker: subprocess.Popen) -> list[psutil.Process]:
 def test_three_workers_under_prefect_give_the_weights_of_the_reference(school, plan, digits):
     school.start("equal", plan)
     school.await_success("equal")
-    assert_equals_the_reference(school, "equal", plan, digits)
+    school.assert_equals_the_reference("equal", plan, digits)
     assert school.units_by_state("equal") == {"done": units_of(plan)}
 
 
@@ -129,9 +103,9 @@ def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another(school, pla
         )
 
     wait_until(has_a_unit, 60, "a lease of ada's", every=0.01)
-    kill_tree(psutil.Process(school.stack.children["worker-ada"].pid))
+    kill_tree(school.stack.children["worker-ada"].pid)
     school.await_success("killed-worker")
-    assert_equals_the_reference(school, "killed-worker", plan, digits)
+    school.assert_equals_the_reference("killed-worker", plan, digits)
     assert school.units_by_state("killed-worker") == {"done": units_of(plan)}
     counted = school.ask(
         "SELECT sum(c.units), sum(c.images) FROM classgan.contributions c JOIN classgan.trainings t ON t.id = c.training_id"
@@ -151,7 +125,7 @@ def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(sch
     assert 0 < school.iteration("killed-coordinator") < plan.iterations
     school.start("killed-coordinator", plan)
     school.await_success("killed-coordinator")
-    assert_equals_the_reference(school, "killed-coordinator", plan, digits)
+    school.assert_equals_the_reference("killed-coordinator", plan, digits)
 
 
 def test_servers_that_die_are_waited_for(school, plan, digits):
@@ -169,11 +143,11 @@ def test_servers_that_die_are_waited_for(school, plan, digits):
 
     server = school.stack.children["prefect-server"]
     command = psutil.Process(server.pid).cmdline()
-    kill_tree(psutil.Process(server.pid))
+    kill_tree(server.pid)
     server.wait()
     school.stack.spawn("prefect-server", command)
     school.await_success("servers")
-    assert_equals_the_reference(school, "servers", plan.changed(iterations=16), digits)
+    school.assert_equals_the_reference("servers", plan.changed(iterations=16), digits)
     assert all(worker.poll() is None for worker in workers)
     school.stack._await_server()
 

@@ -12,21 +12,33 @@ from gan_core.plan import Plan
 from gan_core.trainer import train_local
 from gan_core.update import State
 
-_table: list[tuple[str, str, float]] = []
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process, one database to kill."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("faults"))
 
 
-@pytest.fixture(scope="session")
-def told():
+@pytest.fixture
+def told(record_property):
     """Adds a row to the table: fault, phase, seconds until the training moved again."""
-    return lambda fault, phase, seconds: _table.append((fault, phase, seconds))
+    return lambda fault, phase, seconds: record_property("moved again", (str(fault.value), str(phase.value), seconds))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter) -> None:
-    if not _table:
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    rows = {
+        tuple(value)
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == "moved again"
+    }
+    if not rows:
         return
     terminalreporter.section("faults: seconds until the training moved again")
-    for fault, phase, seconds in sorted(_table):
+    for fault, phase, seconds in sorted(rows):
         terminalreporter.write_line(f"{fault:<42} {phase:<38} {seconds:6.1f}")
 
 

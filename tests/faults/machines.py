@@ -99,12 +99,15 @@ class Machine:
             self.send(signal.SIGKILL)
         self.process.join(30)
 
-    def stop(self) -> None:
-        """End it politely; kill it if that takes too long."""
+    def ask_to_stop(self) -> None:
         if self.is_alive:
             self.send(signal.SIGCONT)
             self.send(signal.SIGTERM)
             self.go_on()
+
+    def stop(self) -> None:
+        """End it politely; kill it if that takes too long."""
+        self.ask_to_stop()
         self.process.join(20)
         self.kill()
 

@@ -42,11 +42,8 @@ class Proxy:
             pairs, self._pairs = self._pairs, []
             self._budget, self._swallow = None, 0
             self.cuts += 1
-        for pair in pairs:
-            for end in pair:
-                with suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-                end.close()
+        for near, far in pairs:
+            self._end(near, far)
 
     def cut_after(self, count: int) -> None:
         """Break every connection once so many more bytes have gone to the database: in the middle of a blob."""
@@ -97,6 +94,7 @@ class Proxy:
 
     @staticmethod
     def _end(near: socket.socket, far: socket.socket) -> None:
+        """Only shut down: closed they are when nobody refers to them, or another thread could hit a new socket's number."""
         for end in (near, far):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

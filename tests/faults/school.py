@@ -10,6 +10,7 @@ import psycopg
 import safetensors.torch
 import torch
 from faults.machines import Machine, Phase, Quirks, coordinator, student_machine
+from killing import kill_tree
 from poll import wait_until
 
 from deployments.postgres import Postgres
@@ -65,9 +66,17 @@ class FaultySchool:
         return machine
 
     def end(self, *machines: Machine) -> None:
-        for machine in machines or tuple(self.machines):
+        ending = machines or tuple(self.machines)
+        for machine in ending:
+            machine.ask_to_stop()
+        for machine in ending:
             machine.stop()
             self.machines.remove(machine)
+
+    def end_now(self, machine: Machine) -> None:
+        """kill -9."""
+        machine.kill()
+        self.machines.remove(machine)
 
     # Looking
 
@@ -151,21 +160,13 @@ class FaultySchool:
     def kill_database(self) -> None:
         """Power cut: no orderly end, nothing flushed but the log."""
         assert self.postgres.process is not None
-        for child in _tree(self.postgres.process.pid):
-            child.kill()
+        kill_tree(self.postgres.process.pid)
         self.postgres.process.wait()
 
     def cut_every_connection(self) -> None:
         self.ask(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
-
-
-def _tree(pid: int):
-    import psutil
-
-    process = psutil.Process(pid)
-    return [process, *process.children(recursive=True)]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ DECLARE
 BEGIN
     PERFORM student.require_worker(p_worker);
     PERFORM classgan.expire_leases();
-    UPDATE workers SET last_seen = now() WHERE id = p_worker RETURNING images_per_second INTO speed;
+    SELECT images_per_second INTO speed FROM workers WHERE id = p_worker;
 
     SELECT t.* INTO chosen FROM trainings AS t, LATERAL (  -- in the index's order: finds the first without a scan
         SELECT FROM units AS u WHERE u.training_id = t.id AND u.iteration = t.iteration AND u.state = 'open'
@@ -25,6 +25,7 @@ BEGIN
     WHERE t.state = 'running' ORDER BY t.id LIMIT 1;
     IF NOT FOUND THEN
         RETURN QUERY SELECT * FROM classgan.back_up(p_worker, p_boot);
+        UPDATE workers SET last_seen = now() WHERE id = p_worker;
         RETURN;
     END IF;
 
@@ -74,4 +75,5 @@ BEGIN
     IF NOT FOUND THEN      -- others were faster between the look and the claim
         DELETE FROM leases WHERE id = lease;
     END IF;
+    UPDATE workers SET last_seen = now() WHERE id = p_worker;  -- locked in this order everywhere: lease, units, worker
 END $$;

@@ -28,7 +28,7 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Locked in this order everywhere: lease, then units. Closing an iteration waits here for a submit that came first.
+    -- Locked in this order everywhere: lease, units, worker. Closing an iteration waits here for a submit that came first.
     SELECT count(*) INTO held FROM (
         SELECT FROM units AS u WHERE u.lease_id = mine.units_of AND u.state IN ('leased', 'open') FOR UPDATE
     ) AS locked;

@@ -6,7 +6,6 @@ DECLARE
     alive bigint[];
 BEGIN
     PERFORM student.require_worker(p_worker);
-    UPDATE workers SET last_seen = now() WHERE id = p_worker;
     UPDATE leases SET ended_at = now(), outcome = 'another answer came first'
     WHERE worker_id = p_worker AND boot_id = p_boot AND ended_at IS NULL
       AND EXISTS (SELECT FROM units WHERE units.lease_id = leases.units_of AND units.state = 'done');
@@ -17,5 +16,6 @@ BEGIN
         RETURNING leases.id
     )
     SELECT coalesce(array_agg(id ORDER BY id), '{}') INTO alive FROM renewed;
+    UPDATE workers SET last_seen = now() WHERE id = p_worker;  -- locked in this order everywhere: lease, units, worker
     RETURN alive;
 END $$;

@@ -8,7 +8,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
 DECLARE
     credit boolean;
 BEGIN
-    -- Locked in this order everywhere: lease, then units. A submit that holds them commits before this goes on, one
+    -- Locked in this order everywhere: lease, units, worker. A submit that holds them commits before this goes on, one
     -- that comes later finds its units stale.
     UPDATE leases SET ended_at = now(), outcome = 'the iteration closed'
     WHERE training_id = p_training AND iteration = p_iteration AND ended_at IS NULL;

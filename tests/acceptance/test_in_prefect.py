@@ -1,0 +1,83 @@
+"""An instructor's hand in the Prefect UI: cancel, suspend, resume, control; and what Prefect shows of a machine that vanished."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from killing import kill_tree
+from poll import wait_until
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from gan_core.settings import settings
+from gan_core.units import TrainingState
+from tasks import crash_vanished
+from tasks.shifts import runs_of_shifts
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def plan(tiny):
+    return tiny.changed(
+        generator_width=8, discriminator_width=8, images_per_unit=160, quorum=480, iterations=30, checkpoint_interval=4
+    )
+
+
+def set_state(school, run: str, kind: str, name: str, **details) -> None:
+    """What a button of the UI does."""
+    state = {"type": kind, "name": name, "state_details": details}
+    school.stack._api("POST", f"/flow_runs/{run}/set_state", {"state": state})
+
+
+def control(school, **parameters) -> None:
+    """Run the deployment `control` from its form."""
+    deployment = school.stack._api("GET", "/deployments/name/control/control")
+    body = {"state": {"type": "SCHEDULED"}, "parameters": parameters}
+    run = school.stack._api("POST", f"/deployments/{deployment['id']}/create_flow_run", body)["id"]
+    wait_until(lambda: school.stack.run_state(run)[0] == "Completed", 90, f"control({parameters})")
+
+
+def test_cancelling_the_run_pauses_the_training_and_control_changes_and_resumes_it(school, plan, digits):
+    run = school.start("hand", plan)
+    school.await_iteration("hand", 2)
+    set_state(school, run, "CANCELLING", "Cancelling")
+    wait_until(lambda: school.state("hand") is TrainingState.PAUSED, 60, "the pause")
+    wait_until(lambda: school.stack.run_state(run)[0] == "Cancelled", 60, "the end of the run")
+    assert 2 <= school.iteration("hand") < plan.iterations
+    control(school, name="hand", action="resume", changes={"sample_interval": 5})
+    school.await_success("hand")
+    school.assert_equals_the_reference("hand", plan, digits)
+    told = [text for (text,) in school.ask("SELECT text FROM classgan.events WHERE kind = 'plan'")]
+    assert any("by the Prefect UI: sample_interval 2 → 5" in text for text in told)
+
+
+def test_suspending_the_run_pauses_the_training_and_resuming_it_goes_on(school, plan, digits):
+    run = school.start("suspended", plan)
+    school.await_iteration("suspended", 2)
+    limit = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()  # the UI's own; a run suspended for longer fails
+    set_state(school, run, "PAUSED", "Suspended", pause_reschedule=True, pause_timeout=limit)
+    wait_until(lambda: school.state("suspended") is TrainingState.PAUSED, 60, "the pause")
+    assert school.iteration("suspended") < plan.iterations
+    school.stack._api("POST", f"/flow_runs/{run}/resume")
+    school.await_success("suspended")
+    school.assert_equals_the_reference("suspended", plan, digits)
+    wait_until(lambda: school.stack.run_state(run)[0] == "Completed", 60, "the end of the run")
+
+
+def test_a_run_whose_machine_vanished_is_shown_as_crashed_and_no_other(school, plan, monkeypatch):
+    monkeypatch.setattr(crash_vanished, "VANISHED", 6.0)
+    monkeypatch.setattr(settings(), "database_url", school.stack.postgres.url())
+    school.start("vanished", plan.changed(iterations=400))
+    school.await_iteration("vanished", 2)
+    with temporary_settings({PREFECT_API_URL: f"{school.stack.ui}/api"}), get_client(sync_client=True) as client:
+        before = {run.id for run in runs_of_shifts(client, StateType.RUNNING)}
+        assert not crash_vanished.vanished_shifts(client) & before
+        ((gone,),) = school.ask("SELECT run_id FROM classgan.workers WHERE name = 'alan'")
+        kill_tree(school.stack.children["worker-alan"].pid)
+        wait_until(lambda: crash_vanished.vanished_shifts(client), 60, "the suspicion")
+        assert crash_vanished.vanished_shifts(client) == {gone}
+        crash_vanished.crash(client, {gone})
+        assert school.stack.run_state(str(gone))[0] == "Crashed"
+    school.ask("SELECT classgan.control(id, 'cancelled', 'a test', '') FROM classgan.trainings WHERE name = 'vanished'")
+    school.stack.start_worker("alan")
