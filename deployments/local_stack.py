@@ -7,8 +7,10 @@ a start cleans up after a stack that was killed.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -28,7 +30,8 @@ from gan_core.store.engine import connect
 from gan_core.store.migrate import add_student, migrate
 
 SERVER_SECONDS = 120  # a first start migrates Prefect's database: 12 s alone, several times that on a busy machine
-DRAIN_SECONDS = 9  # for shifts to submit their unit when the stack stops; then they are killed
+PAUSE_SECONDS = 4  # for coordinators to end their iteration when the stack stops
+DRAIN_SECONDS = 8  # for shifts to submit their unit when the stack stops; then they are killed
 POOLS = {"students": "gan-student", "instructor": "process"}
 
 # Measured choices: batches keep the recorder of task runs from falling behind, short polls make the class quick.
@@ -210,6 +213,7 @@ class LocalStack:
         Another Ctrl-C meanwhile only shortens the waiting: nothing is ever left running.
         """
         with calmly() as hurry:
+            self._let_coordinators_pause(hurry)
             first = [c for name, c in self.children.items() if name.startswith(("worker-", "instructor", "deploy"))]
             stop_trees(first, DRAIN_SECONDS, hurry)
             self._note_interruptions()
@@ -220,6 +224,20 @@ class LocalStack:
                 (self.home / "stack.json").unlink(missing_ok=True)
                 self._lock.close()
                 self._lock = None
+
+    def _let_coordinators_pause(self, hurry: threading.Event) -> None:
+        """Coordinators first, while the students' machines still work, so that their iteration can end: Prefect's own
+        worker would kill them at once.
+        """
+        instructor = self.children.get("instructor")
+        running = tree_of(instructor.pid)[1:] if instructor is not None else []
+        engines = [p for p in running if _is_engine(p)]
+        for process in engines:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + PAUSE_SECONDS
+        while engines and not hurry.is_set() and time.monotonic() < deadline:
+            _, engines = psutil.wait_procs(engines, 0.2)
 
     def _note_interruptions(self) -> None:
         """A training whose coordinator was stopped isn't running any more; the table should say so."""
@@ -318,6 +336,12 @@ class LocalStack:
 
 PREFECT = [sys.executable, "-P", "-m", "prefect"]  # -P: a module of the user's in the current folder is never imported
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # 127.0.0.1 is never behind a proxy
+
+
+def _is_engine(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return "prefect.engine" in process.cmdline()
+    return False
 
 
 def job_template(kind: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import logging
 from typing import Annotated, Any
 
 from prefect import flow
+from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows.train import Name
@@ -16,9 +17,14 @@ log = logging.getLogger("classgan.control")
 AUTHOR = "the Prefect UI"
 
 
+def _run_name() -> str:
+    given = flow_run.parameters
+    return f"{given.get('action') or 'change'} {given.get('name')}"
+
+
 @flow(
     name="control",
-    flow_run_name="{action} {name}",
+    flow_run_name=_run_name,
     persist_result=False,
     description="Pauses, resumes, cancels or changes a training. `classgan pause`, `resume`, `cancel`, `change` do the same.",
 )

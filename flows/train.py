@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Annotated
 
 from prefect import flow
-from prefect.futures import PrefectFuture
+from prefect.futures import PrefectConcurrentFuture, PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gan_core.coordinator import Coordinator
 
 log = logging.getLogger("classgan.train")
+
+WAITING = 8  # samples and pushes that may be behind; each holds a copy of the generator
 
 Name = Annotated[
     str,
@@ -71,7 +73,9 @@ def _iterate(training: "Coordinator") -> None:
         if isinstance(gathered, Finished):
             raise gathered
         aggregate(training, number, gathered)
-        beside = [future for future in beside if not future.state.is_final()]
+        beside = [future for future in beside if not _is_done(future)]
+        if len(beside) > WAITING and not training.is_done:
+            continue  # Prefect's server is away, and they wait for it
         if training.is_due(training.plan.sample_interval):
             beside.append(sample.submit(training.snapshot(), is_last=training.is_done))
         if training.is_due(training.plan.push_interval):
@@ -79,3 +83,8 @@ def _iterate(training: "Coordinator") -> None:
     training.finish()
     for future in beside:
         future.wait()
+
+
+def _is_done(future: PrefectFuture) -> bool:
+    """Without asking the server, which may be away: `future.state` would wait for it, and the training with it."""
+    return isinstance(future, PrefectConcurrentFuture) and future.wrapped_future.done()

@@ -160,7 +160,7 @@ class Coordinator:
             self._store(self.state)  # so that no repetition ever crosses this change
         changes = self.plan.differences(wanted)
         self.link.call(lambda c: trainings.change_plan(c, self.training_id, row.wanted or {}, changes))
-        self.plan = wanted
+        self.plan, self._lengths = wanted, Lengths()  # another learning rate makes other lengths usual
 
     # Resuming
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import torch
 from psycopg import Connection
 
-from gan_core.errors import StoreError
+from gan_core.errors import PayloadError, StoreError
 from gan_core.gradients import contribute, warm_up
 from gan_core.images import ImageSet, open_images, require_same_data
 from gan_core.machine import hardware
@@ -171,7 +171,12 @@ class Shift:
             vectors, measures = contribute(
                 training.plan, training.networks, training.images, lease.units, training.weights, self._beat_of(lease)
             )
-            return encode(vectors, training.layout, training.plan.codec, lease.units[0].seed), measures
+            try:
+                return encode(vectors, training.layout, training.plan.codec, lease.units[0].seed), measures
+            except PayloadError as exc:  # not this machine's fault, so it goes on
+                log.warning("Unit %d of iteration %d: %s.", lease.units[0].ordinal, lease.iteration, exc)
+                self._release(lease.id, str(exc), spoiled=True)
+                return None
         except StoreError:
             raise
         except LeaseLost as exc:
@@ -255,8 +260,8 @@ class Shift:
         )
         report(tally)
 
-    def _release(self, lease_id: int, reason: str) -> None:
-        self._main.call(lambda c: student.release(c, lease_id, self.boot, reason))
+    def _release(self, lease_id: int, reason: str, spoiled: bool = False) -> None:
+        self._main.call(lambda c: student.release(c, lease_id, self.boot, reason, spoiled))
         self._open.discard(lease_id)
 
     def _give_back(self, reason: str) -> None:

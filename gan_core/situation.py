@@ -3,7 +3,7 @@
 from gan_core.store.ledger import Overview
 from gan_core.units import TrainingState
 
-WORKER = "prefect worker start --pool students"
+WORKER = "`classgan worker NAME` on this machine, or `prefect worker start --pool students` on a student's"
 
 
 def sentence(view: Overview) -> str:

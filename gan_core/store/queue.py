@@ -84,12 +84,9 @@ def payload(connection: Connection, contribution_id: int) -> bytes | None:
     return row[0] if row else None
 
 
-TRIES = 3  # how often a unit is handed out before it is given up, if every answer proves unusable
-
-
 def refuse(connection: Connection, contribution_id: int, reason: str) -> None:
-    """Take an accepted contribution back; its units go to someone else, or are given up after TRIES."""
-    connection.execute("SELECT classgan.refuse(%s, %s, %s)", (contribution_id, reason, TRIES))
+    """Take an accepted contribution back; its units go to someone else, or are given up if every answer proves unusable."""
+    connection.execute("SELECT classgan.refuse(%s, %s)", (contribution_id, reason))
 
 
 def expire_leases(connection: Connection) -> int:

@@ -152,7 +152,7 @@ leases = Table(
     Column("ended_at", DateTime(timezone=True)),
     Column("outcome", Text, nullable=False, server_default=""),  # why it ended, in words
     Index("ix_leases_open", "leased_until", postgresql_where=text("ended_at IS NULL")),
-    Index("ix_leases_worker", "worker_id", postgresql_where=text("ended_at IS NULL")),
+    Index("ix_leases_worker", "worker_id"),
     Index("ix_leases_units_of", "units_of", postgresql_where=text("ended_at IS NULL")),
     Index(None, "training_id", "iteration"),
     comment="One row a claim: a worker's right to compute some units until a moment in time.",

@@ -97,9 +97,9 @@ def heartbeat(connection: Connection, worker: int, boot: UUID) -> list[int]:
     return row[0] if row else []
 
 
-def release(connection: Connection, lease_id: int, boot: UUID, reason: str) -> None:
-    """Give a lease back unfinished."""
-    connection.execute("SELECT student.release(%s, %s, %s)", (lease_id, boot, reason))
+def release(connection: Connection, lease_id: int, boot: UUID, reason: str, spoiled: bool = False) -> None:
+    """Give a lease back unfinished; spoiled, if it was computed and the numbers were not finite."""
+    connection.execute("SELECT student.release(%s, %s, %s, %s)", (lease_id, boot, reason, spoiled))
 
 
 def my_credit(connection: Connection) -> tuple[int, int, float]:

@@ -108,3 +108,12 @@ def test_what_a_killed_class_left_running_is_ended_by_the_next_which_ctrl_c_stop
     demo = start(place, "--set", "iterations=5000")
     press_ctrl_c(demo, place, times=1)
     assert "ending what a killed class left running" in (place / "log").read_text()
+    looked = subprocess.run(
+        [Path(sys.executable).parent / "classgan", "events"],
+        cwd=place,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Paused by Ctrl-C" in looked.stdout, looked.stdout

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -128,9 +129,10 @@ def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(sch
     school.assert_equals_the_reference("killed-coordinator", plan, digits)
 
 
-def test_servers_that_die_are_waited_for(school, plan, digits):
+def test_servers_that_die_are_waited_for(school, plan, digits, record_property):
     """PostgreSQL and the Prefect server are killed and come back: no worker dies, and the weights are the same."""
-    school.start("servers", plan.changed(iterations=16))
+    plan = plan.changed(iterations=24)
+    school.start("servers", plan)
     school.await_iteration("servers", 2)
     workers = [school.stack.children[f"worker-{name}"] for name in ("grace", "alan")]
 
@@ -145,9 +147,13 @@ def test_servers_that_die_are_waited_for(school, plan, digits):
     command = psutil.Process(server.pid).cmdline()
     kill_tree(server.pid)
     server.wait()
+    before, struck = school.iteration("servers"), time.monotonic()
+    school.await_iteration("servers", before + 1)
+    record_property("moved again", ("Prefect server: killed", "training under way", time.monotonic() - struck))
+    school.await_iteration("servers", before + 4)  # a training that is under way needs no Prefect
     school.stack.spawn("prefect-server", command)
     school.await_success("servers")
-    school.assert_equals_the_reference("servers", plan.changed(iterations=16), digits)
+    school.assert_equals_the_reference("servers", plan, digits)
     assert all(worker.poll() is None for worker in workers)
     school.stack._await_server()
 

@@ -46,7 +46,7 @@ def test_each_situation_has_its_own_sentence_and_next_step(school, short, classg
     says(
         classgan,
         "life",
-        "waiting for workers: 0 online, 1 needed. Next: start one with prefect worker start --pool students",
+        "waiting for workers: 0 online, 1 needed. Next: start one with `classgan worker NAME` on this machine",
     )
 
     held = school.worker("ada", Phase.COMPUTING)

@@ -233,3 +233,21 @@ def test_a_second_step_to_infinity_pauses_with_advice_and_a_change_helps(classro
         trained = classroom.train(plan)
     assert trained.state.iteration == 5
     assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
+
+
+def test_a_class_whose_every_number_is_spoiled_pauses_instead_of_standing_still(
+    classroom, tiny, connection, monkeypatch
+):
+    from gan_core import shift as shifts
+
+    real = shifts.contribute
+
+    def spoiled(*arguments):
+        vectors, measures = real(*arguments)
+        vectors.discriminator[0] = torch.nan
+        return vectors, measures
+
+    monkeypatch.setattr(shifts, "contribute", spoiled)
+    with classroom.working(2), pytest.raises(Finished, match="paused after iteration 2"):
+        classroom.train(tiny)
+    assert "no contribution to this iteration was usable" in trainings.get(connection, "test").message

@@ -100,3 +100,16 @@ def test_checkpoints_bound_what_is_stored(classroom, tiny):
         assert rows("checkpoints") <= trainings.KEPT_CHECKPOINTS + trainings.MILESTONES
         assert rows("contributions") == 27
         assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
+
+
+def test_units_and_leases_of_long_ago_go_and_the_ledger_stays(classroom, tiny, monkeypatch):
+    monkeypatch.setattr(trainings, "KEPT_ITERATIONS", 5)
+    with classroom.working(2):
+        classroom.train(tiny.changed(iterations=20))
+    with psycopg.connect(classroom.url, autocommit=True) as connection:
+        for table in ("units", "leases"):
+            oldest, count = connection.execute(f"SELECT min(iteration), count(*) FROM classgan.{table}").fetchone()
+            assert oldest == 15, table
+            assert count == 15, table
+        assert connection.execute("SELECT count(*) FROM classgan.contributions").fetchone() == (60,)
+        assert connection.execute("SELECT sum(images) FROM classgan.ledger").fetchone() == (20 * 48,)

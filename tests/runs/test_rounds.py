@@ -8,7 +8,7 @@ from poll import wait_until
 
 from gan_core.coordinator import Coordinator
 from gan_core.errors import Finished, LeadLost
-from gan_core.store import queue, student, trainings
+from gan_core.store import events, queue, student, trainings
 from gan_core.units import TrainingState
 
 
@@ -52,6 +52,32 @@ def test_without_the_minimum_quorum_no_deadline_closes_an_iteration(classroom, t
         sleeper(classroom)
         with classroom.working(1):
             assert training.gather().images == plan.quorum  # the lease ran out, somebody else did it
+
+
+def test_an_iteration_closes_when_its_other_units_are_given_up(classroom, tiny, connection, monkeypatch):
+    """One unit's numbers are not finite whoever computes it: the iteration goes on without it."""
+    from gan_core import shift as shifts
+
+    real = shifts.contribute
+
+    def broken(plan, networks, images, units, weights, beat):
+        vectors, measures = real(plan, networks, images, units, weights, beat)
+        if units[0].ordinal == 1:
+            vectors.generator[0] = float("nan")
+        return vectors, measures
+
+    monkeypatch.setattr(shifts, "contribute", broken)
+    with classroom.working(2), Coordinator(classroom.url, "test", tiny, classroom.cache) as training:
+        training.create_units()
+        gathered = training.gather()
+        training.publish(gathered)
+    assert gathered.images == 32
+    told = [event.text for event in events.latest(connection)]
+    assert told[-1] == "Iteration 0 closed with 32 of 48 images: the other units were given up."
+    assert (
+        sum("gave unit 1 of iteration 0 back: generator holds numbers that are not finite" in text for text in told)
+        >= 3
+    )
 
 
 def test_a_deadline_is_learnt_from_the_classes_own_times(classroom, tiny, connection):

@@ -32,6 +32,8 @@ def upgrade() -> None:
     op.create_index(
         "ix_leases_units_of", "leases", ["units_of"], schema="classgan", postgresql_where=sa.text("ended_at IS NULL")
     )
+    op.drop_index("ix_leases_worker", "leases", schema="classgan")  # held open leases only
+    op.create_index("ix_leases_worker", "leases", ["worker_id"], schema="classgan")
     op.create_index(
         "ix_units_leased", "units", ["lease_id"], schema="classgan", postgresql_where=sa.text("state = 'leased'")
     )

@@ -33,7 +33,7 @@ BEGIN
         SELECT FROM units AS u WHERE u.lease_id = mine.units_of AND u.state IN ('leased', 'open') FOR UPDATE
     ) AS locked;
     SELECT * INTO training FROM trainings WHERE id = mine.training_id;
-    IF mine.outcome = 'given back' THEN
+    IF mine.outcome IN ('given back', 'spoiled') THEN
         answer := 'late';
         why := 'the lease was given back';
     ELSIF held < mine.units THEN

@@ -1,14 +1,28 @@
--- Renews the open leases of this start of a worker; returns their ids.
+-- Renews the leases of this start of a worker; returns the ids of those it holds.
 -- Called by a shift's heartbeat thread. A lease that isn't in the answer is lost: computing it further helps nobody.
 CREATE FUNCTION student.heartbeat(p_worker bigint, p_boot uuid) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
 DECLARE
     alive bigint[];
+    slept leases%ROWTYPE;
 BEGIN
     PERFORM student.require_worker(p_worker);
     UPDATE leases SET ended_at = now(), outcome = 'another answer came first'
     WHERE worker_id = p_worker AND boot_id = p_boot AND ended_at IS NULL
       AND EXISTS (SELECT FROM units WHERE units.lease_id = leases.units_of AND units.state = 'done');
+
+    -- A machine that slept takes up again what nobody else has taken meanwhile.
+    FOR slept IN
+        SELECT l.* FROM leases AS l JOIN trainings AS t ON t.id = l.training_id AND t.iteration = l.iteration AND t.state = 'running'
+        WHERE l.worker_id = p_worker AND l.boot_id = p_boot AND l.outcome LIKE 'ran out%' AND l.units_of = l.id FOR UPDATE OF l
+    LOOP
+        IF slept.units = (SELECT count(*) FROM (
+            SELECT FROM units AS u WHERE u.lease_id = slept.id AND u.state = 'open' FOR UPDATE SKIP LOCKED) AS locked) THEN
+            UPDATE leases SET ended_at = NULL, outcome = '' WHERE id = slept.id;
+            UPDATE units SET state = 'leased' WHERE lease_id = slept.id;
+        END IF;
+    END LOOP;
+
     WITH renewed AS (
         UPDATE leases SET leased_until = now() + make_interval(secs => (t.plan->>'lease_seconds')::float)
         FROM trainings AS t

@@ -16,7 +16,8 @@ BEGIN
     UPDATE units SET state = 'stale'
     WHERE training_id = p_training AND iteration = p_iteration AND state IN ('open', 'leased');
 
-    UPDATE trainings SET iteration = p_iteration + 1, images = p_images, position = p_position, message = '', updated_at = now()
+    UPDATE trainings SET iteration = p_iteration + 1, images = p_images, position = p_position,
+        message = CASE state WHEN 'running' THEN '' ELSE message END, updated_at = now()
     WHERE id = p_training AND iteration = p_iteration AND term = p_term
     RETURNING (plan->>'credit_late')::boolean INTO credit;
     IF NOT FOUND THEN

@@ -12,7 +12,7 @@ GRANT EXECUTE ON FUNCTION
     student.weights(bigint, integer),
     student.submit(bigint, uuid, float, float, float, float, float, bytea),
     student.heartbeat(bigint, uuid),
-    student.release(bigint, uuid, text),
+    student.release(bigint, uuid, text, boolean),
     student.my_credit(),
     student.leaderboard()
 TO classgan_student;
