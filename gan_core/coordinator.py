@@ -93,6 +93,7 @@ class Coordinator:
             channels=self.plan.channels,
             cache=self._cache,
             base=self._data,
+            progress=lambda done, total: self._step(),
         )
         if fingerprint not in ("", self.images.fingerprint):
             raise TrainingError(
@@ -172,6 +173,7 @@ class Coordinator:
             log.info("Repeating iterations %d to %d from their contributions.", state.iteration, row.iteration - 1)
         positions = self.link.call(lambda c: queue.positions(c, self.training_id, state.iteration, row.iteration))
         for number in range(state.iteration, row.iteration):
+            self._step()
             aggregate = Aggregate(self.plan)
             for arrival in self.link.call(lambda c, n=number: queue.arrivals(c, self.training_id, n)):
                 aggregate.add(self._decoded(arrival.id), arrival.images)
@@ -193,6 +195,7 @@ class Coordinator:
 
     def create_units(self) -> int:
         """Open the next iteration: cut its units from the epoch's order and hand them out. Returns how many."""
+        self._step()
         self._adopt_wanted_plan()
         number = self.state.iteration
         if opened := self.link.call(lambda c: queue.opened(c, self.training_id, number)):
@@ -216,6 +219,7 @@ class Coordinator:
         round_ = Round(self.plan, self.layout, self.training_id, number, quorum, self._lengths)
         deadline, moved = self._deadline(), started
         while True:
+            self._step()
             closed = self.link.call(round_.look)
             late = time.monotonic() - started >= deadline and round_.images >= self.plan.min_quorum * quorum
             if closed or late:
@@ -286,6 +290,7 @@ class Coordinator:
             LeadLost: another coordinator leads meanwhile; nothing was published.
         """
         assert self._aggregate is not None, "gather comes first"
+        self._step()
         iteration, refused = self.state.iteration, ""
         if gathered.images:
             advance(self.plan, self.state, self._aggregate.result(), gathered.images, self._opened.position)
@@ -337,6 +342,10 @@ class Coordinator:
             self.pause("its coordinator", advice)
             self._tell()
             raise Finished(TrainingState.PAUSED, self.state.iteration)
+
+    def _step(self) -> None:
+        assert self._lead is not None, "entered"
+        self._lead.step()
 
     @property
     def _term(self) -> int:

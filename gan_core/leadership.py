@@ -16,6 +16,7 @@ log = logging.getLogger("classgan.lead")
 
 BEAT = 3.0  # seconds between signs of life
 SILENT = 15.0  # seconds without one, after which a standby cuts the leader off: five beats
+HUNG = 300.0  # seconds without a step of the work, after which a process that still runs counts as silent too
 LOOK = 0.5  # seconds between a standby's looks
 
 
@@ -32,9 +33,14 @@ class Leadership:
         self.waited = False  # whether this process stood by before it led
         self._training_id, self._name = training_id, name
         self._ended = threading.Event()
+        self._stepped = time.monotonic()
         link = Link(url, should_stop=self._ended.is_set)
         self._heart = threading.Thread(target=self._beat, args=(link,), name="sign of life", daemon=True)
         self._heart.start()
+
+    def step(self) -> None:
+        """The work moves: told at least every few seconds, or a sign of life is no longer given."""
+        self._stepped = time.monotonic()
 
     def take_hold(self, connection: Connection) -> None:
         """Wait until nobody else leads, then lead on this connection.
@@ -52,6 +58,7 @@ class Leadership:
                 )
             if lead.depose_silent(connection, self._training_id, SILENT):
                 log.warning("The coordinator of %r has been silent for %.0f s: cut off.", self._name, SILENT)
+            self.step()
             time.sleep(LOOK)
         if self.term is None:
             if said:
@@ -69,5 +76,6 @@ class Leadership:
         """On an own connection, so that neither an update nor a large blob is in the way."""
         with link, suppress(GanError):
             while not self._ended.wait(BEAT):
-                link.call(lambda c: lead.beat(c, self.id))
+                if time.monotonic() - self._stepped < HUNG:
+                    link.call(lambda c: lead.beat(c, self.id))
             link.call(lambda c: lead.leave(c, self.id))

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from poll import wait_until
 
+from gan_core import leadership
 from gan_core.coordinator import Coordinator
 from gan_core.errors import Finished, LeadLost
 from gan_core.store import events, queue, student, trainings
@@ -135,6 +136,15 @@ def test_a_second_coordinator_stands_by_until_the_first_is_gone(classroom, tiny,
             first.__exit__()
             second.join()
     assert led[0].state.iteration == 2
+    assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
+
+
+def test_a_coordinator_that_hangs_is_cut_off_although_its_process_lives(classroom, tiny, connection, monkeypatch):
+    for name, seconds in (("BEAT", 0.1), ("SILENT", 1.0), ("HUNG", 0.5)):
+        monkeypatch.setattr(leadership, name, seconds)
+    with classroom.working(1), Coordinator(classroom.url, "test", tiny, classroom.cache) as hung:
+        hung.create_units()  # and then its work stands still, for whatever reason
+        classroom.train(tiny)
     assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
 
 
