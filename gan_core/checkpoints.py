@@ -4,15 +4,22 @@ Checkpoints are written behind: a crash before one is complete only means repeat
 contributions that are still there.
 """
 
+import logging
 import threading
+from collections.abc import Callable
 
 import safetensors.torch
 from psycopg import Connection
 
+from gan_core.errors import TrainingError
+from gan_core.models import Layout
 from gan_core.plan import Plan
-from gan_core.store import trainings
+from gan_core.policies.codecs import decode
+from gan_core.store import queue, trainings
 from gan_core.store.engine import Link
-from gan_core.update import State, initial_state, tensors_of
+from gan_core.update import Aggregate, State, advance, initial_state, tensors_of
+
+log = logging.getLogger("classgan.coordinator")
 
 
 class Snapshot:
@@ -64,6 +71,35 @@ def latest(connection: Connection, training_id: int, plan: Plan) -> State:
         stored = safetensors.torch.load(payload)
         for name, tensor in tensors_of(state).items():
             tensor.copy_(stored[name])
+    return state
+
+
+def resumed(
+    link: Link, training_id: int, iteration: int, plan: Plan, layout: Layout, on_step: Callable[[], None]
+) -> State:
+    """The state an unbroken run would be in at this iteration: the last checkpoint, then the accepted contributions since.
+
+    Raises:
+        TrainingError: a contribution that would be needed is gone.
+    """
+    state = link.call(lambda c: latest(c, training_id, plan))
+    if state.iteration < iteration:
+        log.info("Repeating iterations %d to %d from their contributions.", state.iteration, iteration - 1)
+    positions = link.call(lambda c: queue.positions(c, training_id, state.iteration, iteration))
+    for number in range(state.iteration, iteration):
+        on_step()
+        aggregate = Aggregate(plan)
+        for arrival in link.call(lambda c, n=number: queue.arrivals(c, training_id, n)):
+            payload = link.call(lambda c, a=arrival: queue.payload(c, a.id))
+            if payload is None:
+                raise TrainingError(
+                    f"Contribution {arrival.id} is gone from the database, so iteration {number} can't be repeated."
+                )
+            aggregate.add(decode(payload, layout, plan.codec), arrival.images)
+        if aggregate.images:
+            advance(plan, state, aggregate.result(), aggregate.images, positions[number])
+        else:  # it was rolled back
+            state.iteration, state.position = number + 1, positions[number]
     return state
 
 

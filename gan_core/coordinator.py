@@ -17,9 +17,9 @@ from gan_core.errors import Finished, GanError, LeadLost, PayloadError, Training
 from gan_core.gradients import warm_up
 from gan_core.images import open_images
 from gan_core.leadership import Leadership
-from gan_core.models import Vectors, layout_of
+from gan_core.models import layout_of
 from gan_core.plan import Plan, checked_plan
-from gan_core.policies.codecs import decode, encode, payload_size
+from gan_core.policies.codecs import encode, payload_size
 from gan_core.policies.sampling import cut_units
 from gan_core.rounds import Gathered, Lengths, Round
 from gan_core.store import events, queue, trainings
@@ -163,25 +163,10 @@ class Coordinator:
         self.link.call(lambda c: trainings.change_plan(c, self.training_id, row.wanted or {}, changes))
         self.plan, self._lengths = wanted, Lengths()  # another learning rate makes other lengths usual
 
-    # Resuming
-
     def _resume(self) -> State:
-        """The state an unbroken run would be in: the last checkpoint, then the accepted contributions since."""
+        """The state an unbroken run would be in."""
         row = self.link.call(lambda c: trainings.get(c, self.name))
-        state = self.link.call(lambda c: checkpoints.latest(c, self.training_id, self.plan))
-        if state.iteration < row.iteration:
-            log.info("Repeating iterations %d to %d from their contributions.", state.iteration, row.iteration - 1)
-        positions = self.link.call(lambda c: queue.positions(c, self.training_id, state.iteration, row.iteration))
-        for number in range(state.iteration, row.iteration):
-            self._step()
-            aggregate = Aggregate(self.plan)
-            for arrival in self.link.call(lambda c, n=number: queue.arrivals(c, self.training_id, n)):
-                aggregate.add(self._decoded(arrival.id), arrival.images)
-            if aggregate.images:
-                advance(self.plan, state, aggregate.result(), aggregate.images, positions[number])
-            else:  # it was rolled back
-                state.iteration, state.position = number + 1, positions[number]
-        return state
+        return checkpoints.resumed(self.link, self.training_id, row.iteration, self.plan, self.layout, self._step)
 
     # The verbs of an iteration
 
@@ -385,11 +370,3 @@ class Coordinator:
         for event in self.link.call(lambda c: events.latest(c, self.name, after=self._told)):
             log.info("%s", event.text)
             self._told = event.id
-
-    def _decoded(self, contribution_id: int) -> Vectors:
-        payload = self.link.call(lambda c: queue.payload(c, contribution_id))
-        if payload is None:
-            raise TrainingError(
-                f"Contribution {contribution_id} of {self.name!r} is gone from the database, so its iteration can't be repeated."
-            )
-        return decode(payload, self.layout, self.plan.codec)

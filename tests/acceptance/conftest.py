@@ -71,6 +71,7 @@ class School:
             assert torch.equal(stored[part], tensor), part
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole classes start one after the other, in one process: two at once would be too much for a small machine."""
     for item in items:

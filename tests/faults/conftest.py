@@ -13,6 +13,7 @@ from gan_core.trainer import train_local
 from gan_core.update import State
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process, one database to kill."""
     for item in items:
