@@ -26,7 +26,7 @@ check: $(VENV)/installed-dev  ## lint, types, import contracts and layout, in se
 	@"$(BIN)/python" -m pytest -q tests/test_layout.py tests/test_docs.py
 
 test: $(VENV)/installed-dev  ## every test: real PostgreSQL, real Prefect, real workers, in two processes; about ten minutes on two cores
-	@"$(BIN)/python" -m pytest -q -n 2 --dist loadgroup
+	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder
 
 test-quick: $(VENV)/installed-dev  ## without the tests that start whole stacks
 	@"$(BIN)/python" -m pytest -q -m "not slow"

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 import torch
 from classroom import Classroom
+from xdist.scheduler import LoadScopeScheduling
 
 from deployments.postgres import Postgres
 from gan_core.images import ImageSet, open_images
@@ -25,6 +26,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("CLASSGAN_TEST_URL", ""),
         help="PostgreSQL superuser URL to test against, instead of a private one",
     )
+
+
+TOGETHER = ("acceptance", "faults")  # folders whose tests share what is expensive: one process each, and these first
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that the other process can do all the rest meanwhile."""
+    items.sort(key=lambda item: TOGETHER.index(f) if (f := item.path.parent.name) in TOGETHER else len(TOGETHER))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    """`make test` uses two processes: whole classes in one, faults in another, all other files wherever there is time."""
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return next((folder for folder in TOGETHER if f"/{folder}/" in file), file)
+
+    return Scheduling(config, log)  # ty: ignore[invalid-argument-type]
 
 
 @pytest.fixture(scope="session", autouse=True)

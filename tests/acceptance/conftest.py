@@ -1,7 +1,6 @@
 """A whole class as child processes, shared by the acceptance tests: starting one takes half a minute."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -69,14 +68,6 @@ class School:
         assert stored.keys() == reference.keys()
         for part, tensor in reference.items():
             assert torch.equal(stored[part], tensor), part
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole classes start one after the other, in one process: two at once would be too much for a small machine."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("whole classes"))
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,6 @@ from gan_core.trainer import train_local
 from gan_core.update import State
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process, one database to kill."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("faults"))
-
-
 @pytest.fixture
 def told(record_property):
     """Adds a row to the table: fault, phase, seconds until the training moved again."""
