@@ -30,8 +30,8 @@ from gan_core.store.engine import connect
 from gan_core.store.migrate import add_student, migrate
 
 SERVER_SECONDS = 120  # a first start migrates Prefect's database: 12 s alone, several times that on a busy machine
-PAUSE_SECONDS = 4  # for coordinators to end their iteration when the stack stops
-DRAIN_SECONDS = 8  # for shifts to submit their unit when the stack stops; then they are killed
+PAUSE_SECONDS = 3  # for coordinators to end their iteration when the stack stops
+DRAIN_SECONDS = 6  # for shifts to submit their unit when the stack stops; then they are killed
 POOLS = {"students": "gan-student", "instructor": "process"}
 
 # Measured choices: batches keep the recorder of task runs from falling behind, short polls make the class quick.

@@ -45,7 +45,7 @@ def school(tmp_path_factory: pytest.TempPathFactory, cache: Path, digits: ImageS
 @pytest.fixture(scope="module")
 def grace(school: FaultySchool):
     """A healthy worker that must survive everything."""
-    machine = school.worker("grace", quirks=Quirks(slow=0.05))  # or nothing would be left for the others
+    machine = school.worker("grace", quirks=Quirks(slow=0.1))  # or nothing would be left for the others
     yield machine
     assert machine.is_alive, "a healthy worker died"
 

@@ -117,8 +117,10 @@ def student_machine(channel: Connection, hold: Phase | None, url: str, name: str
     import torch
 
     from gan_core import shift as shifts
+    from gan_core.gradients import warm_up
 
     torch.set_num_threads(1)
+    warm_up(Plan())  # else the first unit takes seconds, and the others do everything meanwhile
     shifts.HEARTBEAT = 0.5  # leases are short here
     stop, gate = threading.Event(), Gate(channel, hold)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
