@@ -36,7 +36,7 @@ BEGIN
     want := least((chosen.plan->>'max_units_per_lease')::integer, greatest(1, want));
     IF want > 1 THEN
         -- But never more than a fair share of what is left, by speed: those who hold nothing yet are waiting too. Who is first takes the rest.
-        want := least(want, greatest(1, floor(
+        want := least(want, greatest(1, ceil(
             (SELECT count(*) FROM units AS u WHERE u.training_id = chosen.id AND u.iteration = chosen.iteration AND u.state = 'open')
             * speed / (
                 SELECT sum(coalesce(w.images_per_second, speed)) FROM workers AS w

@@ -19,9 +19,9 @@ BEGIN
     JOIN workers AS w ON w.id = l.worker_id
     JOIN workers AS me ON me.id = p_worker
     WHERE l.ended_at IS NULL AND l.units_of = l.id AND l.worker_id <> p_worker AND (t.plan->>'backup_leases')::boolean
-      -- Twice its usual time and a second, and this machine would have done it meanwhile.
-      AND now() - l.claimed_at > make_interval(secs => 1 + 2 * coalesce(l.images / w.images_per_second, (t.plan->>'target_seconds')::float))
-      AND now() - l.claimed_at > make_interval(secs => l.images / me.images_per_second)
+      -- One and a half times its usual time and a second, and this machine would have done it twice meanwhile.
+      AND now() - l.claimed_at > make_interval(secs => 1 + 1.5 * coalesce(l.images / w.images_per_second, (t.plan->>'target_seconds')::float))
+      AND now() - l.claimed_at > make_interval(secs => 2 * l.images / me.images_per_second)
       AND EXISTS (SELECT FROM units AS u WHERE u.lease_id = l.id AND u.state = 'leased')
       AND NOT EXISTS (SELECT FROM leases AS other WHERE other.units_of = l.id AND other.id <> l.id AND other.ended_at IS NULL)
     ORDER BY l.claimed_at LIMIT 1 FOR UPDATE OF l SKIP LOCKED;
