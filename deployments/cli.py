@@ -18,6 +18,9 @@ app = typer.Typer(
     epilog="Start here: [bold]classgan demo[/bold] trains on handwritten digits with three workers on this machine, in about three minutes.",
 )
 
+students = typer.Typer(no_args_is_help=True, help="Look at the students, shut one out, let one in again.")
+app.add_typer(students, name="students")
+
 PlanOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -179,6 +182,38 @@ def export_grades(
     from deployments.reports import export_ledger
 
     export_ledger(out)
+
+
+Login = Annotated[str, typer.Argument(help="The student's login.")]
+
+
+@students.command("list")
+def students_list() -> None:
+    """Everybody: machines, credit, and whether they may contribute."""
+    from deployments.students import print_students
+
+    print_students()
+
+
+@students.command("suspend")
+def students_suspend(
+    login: Login,
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", help="Why; the student reads it.")
+    ] = "your instructor says so",
+) -> None:
+    """Shut a student out at once: their sessions end, their units go to others, their credit stays."""
+    from deployments.students import suspend_student
+
+    suspend_student(login, reason)
+
+
+@students.command("restore")
+def students_restore(login: Login) -> None:
+    """Let a student contribute again."""
+    from deployments.students import restore_student
+
+    restore_student(login)
 
 
 @app.command()

@@ -46,12 +46,19 @@ def cli_page() -> str:
     context = program.make_context(
         "classgan", [], resilient_parsing=True, terminal_width=WIDTH, max_content_width=WIDTH
     )
-    sections = [("classgan", _help(program, context))]
-    for name, command in program.commands.items():  # ty: ignore[unresolved-attribute]  it is a group
-        sections.append(
-            (f"classgan {name}", _help(command, command.make_context(name, [], context, resilient_parsing=True)))
-        )
+    sections = [("classgan", _help(program, context)), *_sections("classgan", program, context)]
     return CLI + "".join(f"\n## {title}\n\n```text\n{text}\n```\n" for title, text in sections)
+
+
+def _sections(path: str, group: Any, context: Any) -> list[tuple[str, str]]:
+    """(command, help) of everything below a group."""
+    sections = []
+    for name, command in group.commands.items():
+        inner = command.make_context(name, [], context, resilient_parsing=True)
+        sections.append((f"{path} {name}", _help(command, inner)))
+        if hasattr(command, "commands"):
+            sections += _sections(f"{path} {name}", command, inner)
+    return sections
 
 
 def _help(command: Any, context: Any) -> str:

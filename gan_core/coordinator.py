@@ -252,6 +252,7 @@ class Coordinator:
         if wait_for_notice(connection, TICK):
             return
         queue.expire_leases(connection)
+        queue.end_hogs(connection)
         row, now = trainings.get(connection, self.name), round_.progress
         idle = waited > 3 and now.open and not now.leased and row.state is TrainingState.RUNNING
         message = f"waiting for workers: {now.workers_online} online, 1 needed" if idle else ""

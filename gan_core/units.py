@@ -71,6 +71,8 @@ class EventKind(StrEnum):
     """An iteration closed without its whole quorum."""
     ROLLED_BACK = "rolled back"
     """An update led to numbers that are not finite; the last good weights stay."""
+    SUSPENDED = "suspended"
+    """A student was shut out."""
     TAKE_OVER = "take-over"
     """A standby took the lead over."""
     PLAN = "plan"

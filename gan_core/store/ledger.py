@@ -97,6 +97,33 @@ def credits(connection: Connection) -> list[Credit]:
         ).fetchall()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudentRow:
+    """One student, for the instructor."""
+
+    id: int
+    login: str
+    display_name: str
+    suspended: str  # why; "" if not
+    machines: int
+    images: int  # credited
+
+
+def students(connection: Connection) -> list[StudentRow]:
+    """Every student, by login."""
+    with connection.cursor(row_factory=class_row(StudentRow)) as cursor:
+        return cursor.execute(
+            "SELECT s.id, s.login, s.display_name, s.suspended, l.images,"
+            " (SELECT count(*) FROM classgan.workers AS w WHERE w.student_id = s.id) AS machines"
+            " FROM classgan.students AS s JOIN classgan.ledger AS l ON l.student_id = s.id ORDER BY s.login"
+        ).fetchall()
+
+
+def suspend(connection: Connection, student_id: int, reason: str) -> None:
+    """Shut a student out at once, with this reason; let them in again, if it is empty. Credit stays."""
+    connection.execute("SELECT classgan.suspend(%s, %s)", (student_id, reason))
+
+
 def workers(connection: Connection, training: str = "") -> list[WorkerRow]:
     """Every machine, the most images first; counted are those of one training, or of all."""
     with connection.cursor(row_factory=class_row(WorkerRow)) as cursor:

@@ -1,6 +1,7 @@
 """Brings a database to this version: tables by Alembic, functions by their files. Safe to run twice, or at once."""
 
 import hashlib
+from contextlib import suppress
 from importlib.resources import files
 
 import psycopg
@@ -9,6 +10,8 @@ from psycopg import sql
 from gan_core.store.engine import connect, translated
 
 STUDENT_ROLE = "classgan_student"  # what every student's login is a member of
+OWNER_ROLE = "classgan_owner"  # whose rights the students' functions run with; nobody logs in as it
+CONNECTIONS = 24  # of one student: three for each device that computes, and some for looking
 LOCK = 0x636C6173  # "clas": two migrations wait for each other
 
 
@@ -27,7 +30,8 @@ def migrate(url: str) -> None:
     with translated(url), connect(url) as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
         holder.execute("CREATE SCHEMA IF NOT EXISTS classgan")
-        _create_role(holder)
+        _create_roles(holder)
+        _close(holder)
         engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=pool.NullPool)
         config = Config()
         config.set_main_option("script_location", str(files("gan_core.store").joinpath("migrations")))
@@ -38,13 +42,23 @@ def migrate(url: str) -> None:
         install_functions(holder)
 
 
-def _create_role(connection: psycopg.Connection) -> None:
-    connection.execute("""
-        DO $$ BEGIN
-            CREATE ROLE classgan_student NOLOGIN;
-        EXCEPTION WHEN duplicate_object THEN NULL;   -- roles belong to the whole server: another database of ours made it
-        END $$
-    """)
+def _create_roles(connection: psycopg.Connection) -> None:
+    for role in (
+        STUDENT_ROLE,
+        OWNER_ROLE,
+    ):  # roles belong to the whole server: another database of ours may have made them
+        if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone():
+            with suppress(psycopg.errors.DuplicateObject):  # it did so just now
+                connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(role)))
+    connection.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(OWNER_ROLE)))  # to hand functions over
+
+
+def _close(connection: psycopg.Connection) -> None:
+    """Nobody makes tables of their own in here."""
+    row = connection.execute("SELECT current_database()").fetchone()
+    assert row is not None
+    connection.execute(sql.SQL("REVOKE CREATE, TEMPORARY ON DATABASE {} FROM PUBLIC").format(sql.Identifier(row[0])))
+    connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
 
 
 def install_functions(connection: psycopg.Connection) -> None:
@@ -76,6 +90,13 @@ def add_student(connection: psycopg.Connection, login: str, display_name: str = 
         if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (login,)).fetchone():
             connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(login)))
         connection.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(STUDENT_ROLE), sql.Identifier(login)))
+        # Well-meant limits: whoever is connected can lift the time-outs, so classgan.end_hogs holds them.
+        for limit in (
+            f"CONNECTION LIMIT {CONNECTIONS}",
+            "SET statement_timeout = '2min'",
+            "SET idle_in_transaction_session_timeout = '1min'",
+        ):
+            connection.execute(sql.SQL("ALTER ROLE {} " + limit).format(sql.Identifier(login)))
         connection.execute(
             "INSERT INTO classgan.students (login, display_name) VALUES (%s, %s) ON CONFLICT (login) DO NOTHING",
             (login, display_name or login),

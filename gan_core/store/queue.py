@@ -96,6 +96,15 @@ def expire_leases(connection: Connection) -> int:
     return row[0] if row else 0
 
 
+HOG_SECONDS = 180.0  # longer than any honest statement: a slow upload takes its time before its statement begins
+
+
+def end_hogs(connection: Connection) -> int:
+    """End students' sessions that keep the server busy for longer than HOG_SECONDS; returns how many."""
+    row = connection.execute("SELECT classgan.end_hogs(%s)", (HOG_SECONDS,)).fetchone()
+    return row[0] if row else 0
+
+
 def progress(connection: Connection, training_id: int, iteration: int) -> Progress:
     with connection.cursor(row_factory=class_row(Progress)) as cursor:
         row = cursor.execute(

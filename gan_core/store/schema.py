@@ -113,6 +113,7 @@ students = Table(
     _id(),
     Column("login", Text, nullable=False, unique=True),  # a PostgreSQL role
     Column("display_name", Text, nullable=False),
+    Column("suspended", Text, nullable=False, server_default=""),  # why; "" for everybody who may contribute
     _now("created_at"),
     comment="Who may contribute.",
 )

@@ -1,11 +1,20 @@
 -- Makes a machine known, or known again after a restart; gives its worker id.
 -- Called by a shift when it starts. Leases of an earlier start are left to run out: it may still be alive.
+-- Nobody has more than 32 machines.
 CREATE FUNCTION student.register(p_name text, p_boot uuid, p_device text, p_hardware jsonb, p_run uuid) RETURNS bigint
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+DECLARE
+    me bigint := student.whoami();
+    mine bigint;
+BEGIN
+    IF (SELECT count(*) FROM workers WHERE student_id = me AND name <> left(p_name, 100)) >= 32 THEN
+        RAISE EXCEPTION 'You have 32 machines already. Use one of their names, or ask your instructor.' USING ERRCODE = 'program_limit_exceeded';
+    END IF;
     INSERT INTO workers (student_id, name, boot_id, device, hardware, run_id)
-    VALUES (student.whoami(), left(p_name, 100), p_boot, left(p_device, 100), p_hardware, p_run)
+    VALUES (me, left(p_name, 100), p_boot, left(p_device, 100), CASE WHEN octet_length(p_hardware::text) <= 4000 THEN p_hardware ELSE '{}' END, p_run)
     ON CONFLICT (student_id, name) DO UPDATE
         SET boot_id = excluded.boot_id, device = excluded.device, hardware = excluded.hardware, run_id = excluded.run_id,
             registered_at = now(), last_seen = now(), message = ''
-    RETURNING id
-$$;
+    RETURNING id INTO mine;
+    RETURN mine;
+END $$;

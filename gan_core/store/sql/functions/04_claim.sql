@@ -16,6 +16,10 @@ DECLARE
 BEGIN
     PERFORM student.require_worker(p_worker);
     PERFORM classgan.expire_leases();
+    -- One that is computed, one that is uploaded, and one for a slow answer: more would only be hoarded.
+    IF (SELECT count(*) FROM leases WHERE worker_id = p_worker AND boot_id = p_boot AND ended_at IS NULL) >= 3 THEN
+        RETURN;
+    END IF;
     SELECT images_per_second INTO speed FROM workers WHERE id = p_worker;
 
     SELECT t.* INTO chosen FROM trainings AS t, LATERAL (  -- in the index's order: finds the first without a scan

@@ -16,3 +16,37 @@ GRANT EXECUTE ON FUNCTION
     student.my_credit(),
     student.leaderboard()
 TO classgan_student;
+
+-- The students' functions run with the rights of a role that nobody can log in as and that may do only what they need:
+-- a fault in one of them is not the instructor's password.
+GRANT USAGE ON SCHEMA classgan, student TO classgan_owner;
+GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, classgan.weights, classgan.ledger TO classgan_owner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
+GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
+GRANT SELECT, UPDATE ON classgan.units TO classgan_owner;
+GRANT INSERT ON classgan.gradients, classgan.events TO classgan_owner;
+GRANT EXECUTE ON FUNCTION
+    classgan.note(bigint, integer, text, text),
+    classgan.called(bigint),
+    classgan.is_hopeless(bigint, integer, integer),
+    classgan.expire_leases(),
+    classgan.back_up(bigint, uuid)
+TO classgan_owner;
+GRANT CREATE ON SCHEMA student TO classgan_owner;  -- asked for by ALTER FUNCTION ... OWNER, and taken back below
+DO $$ DECLARE f regprocedure; BEGIN
+    FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'student'::regnamespace LOOP
+        EXECUTE format('ALTER FUNCTION %s OWNER TO classgan_owner', f);
+    END LOOP;
+END $$;
+REVOKE CREATE ON SCHEMA student FROM classgan_owner;
+
+-- What PostgreSQL lets everybody do, and a class doesn't need: large objects, locks that somebody else waits for, bytes
+-- in the log. Only a superuser can close them; where the instructor is none, they stay open.
+DO $$ DECLARE f regprocedure; BEGIN
+    IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+        FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
+            AND (proname ~ '^(lo_|loread$|lowrite$)' OR proname ~ 'advisory_(xact_)?(lock|unlock)' OR proname = 'pg_logical_emit_message') LOOP
+            EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
+        END LOOP;
+    END IF;
+END $$;
