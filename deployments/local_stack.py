@@ -31,7 +31,8 @@ from gan_core.store.migrate import add_student, migrate
 
 SERVER_SECONDS = 120  # a first start migrates Prefect's database: 12 s alone, several times that on a busy machine
 PAUSE_SECONDS = 3  # for coordinators to end their iteration when the stack stops
-DRAIN_SECONDS = 6  # for shifts to submit their unit when the stack stops; then they are killed
+DRAIN_SECONDS = 5  # for shifts to submit their unit when the stack stops; then they are killed
+SERVER_PATIENCE = 1.5  # seconds for the Prefect server: it takes three to say goodbye, and has nothing left to write
 POOLS = {"students": "gan-student", "instructor": "process"}
 
 # Measured choices: batches keep the recorder of task runs from falling behind, short polls make the class quick.
@@ -217,7 +218,7 @@ class LocalStack:
             first = [c for name, c in self.children.items() if name.startswith(("worker-", "instructor", "deploy"))]
             stop_trees(first, DRAIN_SECONDS, hurry)
             self._note_interruptions()
-            stop_trees([child for child in self.children.values() if child not in first], 3, hurry)
+            stop_trees([child for child in self.children.values() if child not in first], SERVER_PATIENCE, hurry)
             self.children.clear()
             self.postgres.stop()
             if self._lock is not None:

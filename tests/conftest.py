@@ -47,6 +47,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScope
     return Scheduling(config, log)  # ty: ignore[invalid-argument-type]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter) -> None:
+    """The fault suite's table: fault, phase, seconds until the training moved again."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    rows = {
+        tuple(value)
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == "moved again"
+    }
+    if not rows:
+        return
+    terminalreporter.section("faults: seconds until the training moved again")
+    for fault, phase, seconds in sorted(rows):
+        terminalreporter.write_line(f"{fault:<42} {phase:<38} {seconds:6.1f}")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _ctrl_c_works() -> None:
     """A shell's background job ignores Ctrl-C, and so would every child of it."""

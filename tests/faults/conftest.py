@@ -1,4 +1,4 @@
-"""The class under faults, and the table that the suite prints at its end."""
+"""The class under faults."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,22 +17,6 @@ from gan_core.update import State
 def told(record_property):
     """Adds a row to the table: fault, phase, seconds until the training moved again."""
     return lambda fault, phase, seconds: record_property("moved again", (str(fault.value), str(phase.value), seconds))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter) -> None:
-    reports = [report for reports in terminalreporter.stats.values() for report in reports]
-    rows = {
-        tuple(value)
-        for report in reports
-        for name, value in getattr(report, "user_properties", ())
-        if name == "moved again"
-    }
-    if not rows:
-        return
-    terminalreporter.section("faults: seconds until the training moved again")
-    for fault, phase, seconds in sorted(rows):
-        terminalreporter.write_line(f"{fault:<42} {phase:<38} {seconds:6.1f}")
 
 
 @pytest.fixture(scope="module")
