@@ -133,7 +133,7 @@ def strike(fault, school, held, network, plan, name) -> None:
 def fill_disk(school, held) -> None:
     """The database says what it says when its disk is full, until there is room again."""
     school.tell(
-        "CREATE FUNCTION public.no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        "CREATE FUNCTION public.no_room() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN"
         " PERFORM nextval('public.refusals'); RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';"
         " END $$; CREATE SEQUENCE public.refusals;"
         " CREATE TRIGGER no_room BEFORE INSERT ON classgan.gradients EXECUTE FUNCTION public.no_room()"
