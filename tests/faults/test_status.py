@@ -70,7 +70,9 @@ def test_each_situation_has_its_own_sentence_and_next_step(school, short, classg
 
     held.go_on()
     leader.await_phase()
-    ((place,),) = school.ask("SELECT place FROM classgan.coordinators WHERE leads")
+    ((place,),) = school.ask(
+        "SELECT place FROM classgan.coordinators AS c JOIN classgan.trainings AS t ON t.id = training_id WHERE leads AND name = 'life'"
+    )
     asleep = leader if place.endswith(f"process {leader.pid}") else standby
     other = standby if asleep is leader else leader
     asleep.send(signal.SIGSTOP)
