@@ -48,6 +48,14 @@ class School:
     def await_success(self, name: str, seconds: float = 180) -> None:
         wait_until(lambda: self.state(name) is TrainingState.SUCCEEDED, seconds, f"the end of {name}")
 
+    def await_quiet(self) -> None:
+        """No coordinator is left: the last one, when it ends, cancels the shifts that nobody has taken."""
+        running = {
+            "flows": {"name": {"any_": ["train"]}},
+            "flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "SCHEDULED", "CANCELLING"]}}},
+        }
+        wait_until(lambda: not self.stack._api("POST", "/flow_runs/filter", running), 120, "the end of every training")
+
     def units_by_state(self, name: str) -> dict[str, int]:
         return dict(
             self.ask(

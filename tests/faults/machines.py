@@ -86,6 +86,10 @@ class Machine:
             raise AssertionError(f"{self.name} did not come to its phase within {seconds:g} s")
         self._channel.recv()
 
+    def has_come(self) -> bool:
+        """Whether it is held now."""
+        return self._channel.poll()
+
     def go_on(self) -> None:
         with suppress(OSError):
             self._channel.send("go")
