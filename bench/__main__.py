@@ -5,12 +5,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from rich.console import Console
 
-from bench import aggregation, cache, claims, layout, publish, quality, shift, traffic
+from bench import aggregation, cache, claims, layout, publish, quality, share, shift, storage, traffic
+from bench.measure import Disturbance
 from bench.options import Options
 from bench.report import (
     Section,
@@ -28,6 +30,8 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "layout": layout.run,
         "publish": publish.run,
         "claims": claims.run,
+        "share": share.run,
+        "storage": storage.run,
         "bytes": traffic.run,
         "cache": cache.run,
         "quality": quality.run,
@@ -48,7 +52,12 @@ def arguments() -> argparse.Namespace:
         "--seconds", type=float, default=Options().seconds, help="of training a line in quality (%(default)g)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also put the tables between this page's markers")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help="also put the tables between this page's markers, in their sections' places",
+    )
     parsed = parser.parse_args()
     if unknown := [name for name in parsed.names if name not in SECTIONS]:
         parser.error(f"there is no section {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
@@ -70,9 +79,10 @@ def main() -> None:
     console.print(f"{machine()}.{' A smoke run: its figures say nothing.' if asked.quick else ''}\n", highlight=False)
     sections = []
     for name in asked.names or SECTIONS:
-        started = time.monotonic()
+        started, disturbance = time.monotonic(), Disturbance()
         with console.status(f"{name} ..."):
             section = SECTIONS[name](options)
+        section = replace(section, notes=(*section.notes, disturbance.sentence()))
         sections.append(section)
         print_section(section, console)
         console.print(f"  {name} took {time.monotonic() - started:.0f} s\n", style="dim", highlight=False)
@@ -80,7 +90,7 @@ def main() -> None:
     if asked.json:
         write_json(asked.json, sections)
     if asked.markdown:
-        write_markdown(asked.markdown, sections)
+        write_markdown(asked.markdown, sections, tuple(SECTIONS))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from uuid import uuid4
 
 import psycopg
@@ -24,6 +26,8 @@ TINY = Plan(
 )  # fmt: skip
 NEEDED = 50  # claims a second: 500 workers with a lease every 10 s
 MANY = 32  # connections
+STUDENTS = 4  # who share them: no student may have that many
+HELD = 3  # leases that a machine may hold
 ROUND_TRIP = "bare round trips (SELECT 1), 1 connection"
 
 
@@ -50,29 +54,31 @@ class Desk:
             trainings.set_state(connection, training, TrainingState.CANCELLED)
 
     def claims(self, connections: int) -> float:
-        """Claims a second, until no unit is left."""
-        training, login = self.open(), self.school.student_url("ada")
-        start, counts = threading.Barrier(connections + 1), [0] * connections
+        """Claims a second. A machine may hold few leases, so all claim that many, wait until those are ended, and go on."""
+        training, logins = self.open(), [self.school.student_url(f"student-{n}") for n in range(STUDENTS)]
+        bursts, meetings = self.units // (connections * HELD), list[tuple[float, float]]()
 
-        def work(number: int) -> None:
-            with psycopg.connect(login, autocommit=True) as mine:
-                boot = uuid4()
+        def end_leases() -> None:
+            came = time.perf_counter()
+            owner.execute("UPDATE classgan.leases SET ended_at = now() WHERE ended_at IS NULL")
+            meetings.append((came, time.perf_counter()))
+
+        def work(number: int) -> int:
+            with psycopg.connect(logins[number % STUDENTS], autocommit=True) as mine:
+                boot, claimed = uuid4(), 0
                 worker = student.register(mine, f"desk-{number}", boot, "cpu", {})
-                start.wait()
-                while student.claim(mine, worker, boot):
-                    counts[number] += 1
+                for _ in range(bursts):
+                    gate.wait()
+                    claimed += sum(student.claim(mine, worker, boot) is not None for _ in range(HELD))
+                gate.wait()
+                return claimed
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(connections)]
-        for thread in threads:
-            thread.start()
-        start.wait()
-        began = time.perf_counter()
-        for thread in threads:
-            thread.join()
-        taken = time.perf_counter() - began
-        assert sum(counts) == self.units, f"{sum(counts)} units were claimed of {self.units}"
+        gate = threading.Barrier(connections, end_leases, timeout=60)
+        with connect(self.school.url) as owner, ThreadPoolExecutor(connections) as pool:
+            claimed = sum(pool.map(work, range(connections)))
+        assert claimed == bursts * connections * HELD, f"{claimed} units were claimed of {bursts * connections * HELD}"
         self.close(training)
-        return self.units / taken
+        return claimed / sum(came - went for (_, went), (came, _) in pairwise(meetings))
 
     def round_trips(self) -> float:
         """What a connection can do at best, a second."""
@@ -111,6 +117,6 @@ def run(options: Options) -> Section:
         rows=tuple(rows),
         notes=(
             f"{NEEDED} a second is what 500 workers with a lease every 10 s ask for.",
-            f"The {MANY} connections are threads of one Python process, which shares the cores with the server: a lower bound.",
+            f"The {MANY} connections are threads of one Python process, which shares the cores with the server, and wait for each other: a lower bound.",
         ),
     )

@@ -1,9 +1,11 @@
 """Fair comparisons on a machine that others use too."""
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import psutil
 import torch
 
 
@@ -12,6 +14,24 @@ def seconds_of(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
+
+
+class Disturbance:
+    """How much of the processors other programs took since this was made. Our children count as ours once they have ended."""
+
+    def __init__(self) -> None:
+        self._began, self._used = time.monotonic(), self._others()
+
+    @staticmethod
+    def _others() -> float:
+        """Processor seconds of everybody else since the machine's start."""
+        times, ours = psutil.cpu_times(), os.times()
+        idle = times.idle + getattr(times, "iowait", 0.0)  # only Linux tells them apart
+        return sum(times) - idle - (ours.user + ours.system + ours.children_user + ours.children_system)
+
+    def sentence(self) -> str:
+        share = (self._others() - self._used) / (time.monotonic() - self._began) / (os.cpu_count() or 1)
+        return f"Meanwhile other programs took {max(0.0, share):.0%} of this machine's processors."
 
 
 def interleaved(variants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

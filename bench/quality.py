@@ -129,7 +129,7 @@ def run(options: Options) -> Section:
         ratio="final distance",
         rows=tuple(_rows(curves)),
         notes=(
-            "1.6 is perfect, about 10 is well readable. All three share this machine: the workers bring no cores of their own.",
+            "1.5 is perfect, about 10 is well readable. All three share this machine: the workers bring no cores of their own.",
         ),
         pictures=pictures,
     )

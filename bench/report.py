@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+HEADING = "### "  # of each section's table on the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +130,18 @@ def require_markers(path: Path) -> None:
         raise ValueError(f"{path} needs the lines {BEGIN} and {END}, once each and in this order: figures go between.")
 
 
-def write_markdown(path: Path, sections: Sequence[Section]) -> None:
-    """Put the tables between the page's two marker comments; the rest of the page stays as it is."""
+def write_markdown(path: Path, sections: Sequence[Section], order: Sequence[str]) -> None:
+    """Put the tables between the page's two marker comments; the page's other tables, and the rest of it, stay as they are.
+
+    Args:
+        order: names of all sections, as they shall follow each other.
+    """
     before, _, rest = path.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    measured = f"Measured on {date.today():%d %B %Y}: {machine()}."
-    tables = "\n\n".join((measured, *(_markdown(section, path.parent) for section in sections)))
-    path.write_text(f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}")
+    figures, _, after = rest.partition(END)
+    tables = {table.partition(":")[0]: table.strip() for table in figures.split(HEADING)[1:]}
+    tables |= {section.name: _markdown(section, path.parent) for section in sections}
+    page = "\n\n".join(f"{HEADING}{tables[name]}" for name in order if name in tables)
+    path.write_text(f"{before}{BEGIN}\n\n{page}\n\n{END}{after}")
 
 
 def _markdown(section: Section, folder: Path) -> str:
@@ -145,4 +151,5 @@ def _markdown(section: Section, folder: Path) -> str:
         f"![{section.title}]({Path(os.path.relpath(picture, folder)).as_posix()})" for picture in section.pictures
     ]
     notes = "\n".join(f"- {note}" for note in section.notes)
-    return "\n\n".join(filter(None, (f"### {section.name}: {section.title}", table, *pictures, notes)))
+    measured = f"Measured on {date.today():%d %B %Y}: {machine()}."
+    return "\n\n".join(filter(None, (f"{section.name}: {section.title}", measured, table, *pictures, notes)))

@@ -36,12 +36,12 @@ class School:
         return self.url.replace(f"//{OWNER}@", f"//{login}@")
 
     @contextmanager
-    def workers(self, *logins: str, threads: int = 1) -> Generator[None]:
+    def workers(self, *logins: str, threads: int = 1) -> Generator[list[Child]]:
         """A shift for each login, in processes of their own, all of them looking for work when the block begins."""
         calls = (("worker", self.student_url(login), login, self.cache, threads) for login in logins)
-        with children(*calls):
+        with children(*calls) as processes:
             self._wait_for(logins)
-            yield
+            yield processes
 
     def _wait_for(self, logins: tuple[str, ...]) -> None:
         deadline = time.monotonic() + START_SECONDS

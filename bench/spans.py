@@ -18,6 +18,7 @@ STEPS = (
     ("check", "gan_core.update", "is_finite"),
     ("encode", "gan_core.policies.codecs", "encode"),
     ("publish", "gan_core.store.trainings", "publish"),
+    ("checkpoint", "gan_core.checkpoints", "Checkpoints.write_behind"),
     ("units", "gan_core.policies.sampling", "cut_units"),
     ("units", "gan_core.store.queue", "create_units"),
 )
