@@ -74,9 +74,10 @@ class FaultySchool:
             self.machines.remove(machine)
 
     def end_now(self, machine: Machine) -> None:
-        """kill -9."""
+        """kill -9; of one that is dead already, nothing."""
         machine.kill()
-        self.machines.remove(machine)
+        if machine in self.machines:
+            self.machines.remove(machine)
 
     # Looking
 
