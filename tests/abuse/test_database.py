@@ -191,8 +191,13 @@ def test_work_without_a_lease_twice_or_of_another_size_earns_nothing(training, m
 
 def test_hoarding_ends_at_three_leases(training, mallory, instructor):
     worker, boot = enrol(mallory)
-    taken = [lease for _ in range(200) if (lease := student.claim(mallory, worker, boot))]
+    instructor.execute(  # else it would be the three units that end it
+        "INSERT INTO classgan.units (training_id, iteration, ordinal, epoch, indices, images, seed)"
+        " SELECT training_id, iteration, n, epoch, indices, images, seed FROM classgan.units, generate_series(3, 50) AS n WHERE ordinal = 0"
+    )
+    taken = [lease for _ in range(100) if (lease := student.claim(mallory, worker, boot))]
     assert len(taken) == 3
+    assert not any(student.claim(mallory, worker, uuid4()) for _ in range(20))  # another start is the same machine
 
 
 def test_nobody_has_hundreds_of_machines(training, mallory):

@@ -17,7 +17,8 @@ BEGIN
     PERFORM student.require_worker(p_worker);
     PERFORM classgan.expire_leases();
     -- One that is computed, one that is uploaded, and one for a slow answer: more would only be hoarded.
-    IF (SELECT count(*) FROM leases WHERE worker_id = p_worker AND boot_id = p_boot AND ended_at IS NULL) >= 3 THEN
+    -- Counted by the machine, not by its start: that is the caller's to choose.
+    IF (SELECT count(*) FROM leases WHERE worker_id = p_worker AND ended_at IS NULL) >= 3 THEN
         RETURN;
     END IF;
     SELECT images_per_second INTO speed FROM workers WHERE id = p_worker;
