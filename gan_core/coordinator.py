@@ -192,6 +192,9 @@ class Coordinator:
         self.link.call(
             lambda c: queue.create_units(c, self.training_id, number, self._opened.quorum, position, units, seconds)
         )
+        if number and number % self.plan.checkpoint_interval == 0:
+            assert self._checkpoints is not None, "entered"
+            self._checkpoints.write_behind(self.state)  # only now: workers are busy while the state is copied
         return len(units)
 
     def gather(self) -> Gathered:
@@ -306,9 +309,6 @@ class Coordinator:
         )
         if refused:
             self._answer_accident(iteration, refused)
-        if self.state.iteration % self.plan.checkpoint_interval == 0:
-            assert self._checkpoints is not None, "entered"
-            self._checkpoints.write_behind(self.state)
 
     def _answer_accident(self, iteration: int, reason: str) -> None:
         """Note it; the second one within FORGIVEN iterations pauses the training."""

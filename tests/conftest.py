@@ -134,7 +134,7 @@ def classroom(database: str, cache: Path) -> Classroom:
     return Classroom(database, cache)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> Plan:
     """The smallest plan that is still a GAN: 32x32 digits, a few thousand parameters, three units an iteration."""
     return Plan(

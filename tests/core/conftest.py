@@ -9,8 +9,6 @@ from gan_core.images import ImageSet, open_images
 
 Open = Callable[..., ImageSet]
 
-Open = Callable[..., ImageSet]
-
 
 @pytest.fixture
 def open_(tmp_path: Path) -> Open:

@@ -35,22 +35,9 @@ def grace(school: FaultySchool):
 
 
 @pytest.fixture(scope="session")
-def short() -> Plan:
+def short(tiny: Plan) -> Plan:
     """Five iterations of three units, with leases that end soon."""
-    return Plan(
-        latent_dim=4,
-        generator_width=4,
-        discriminator_width=4,
-        batch_size=8,
-        images_per_unit=16,
-        quorum=48,
-        iterations=5,
-        codec="float32",
-        max_units_per_lease=1,
-        ema_half_life=100,
-        checkpoint_interval=2,
-        lease_seconds=2,
-    )
+    return tiny.changed(iterations=5, lease_seconds=2)
 
 
 @pytest.fixture(scope="session")

@@ -89,30 +89,6 @@ def test_a_student_reaches_no_table_at_all(connection, student_connection):
             student_connection.execute(f"SELECT * FROM {schema}.{relation}")
 
 
-def test_a_student_calls_the_functions_for_students_and_no_other(connection, student_connection):
-    allowed = {
-        row[0]
-        for row in connection.execute(
-            "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE pronamespace IN ('student'::regnamespace, 'classgan'::regnamespace)"
-            " AND has_function_privilege('ada', p.oid, 'EXECUTE')",
-        )
-    }
-    assert {name.split("(")[0] for name in allowed} == {
-        f"student.{name}"
-        for name in (
-            "register",
-            "claim",
-            "read_training",
-            "weights",
-            "submit",
-            "heartbeat",
-            "release",
-            "my_credit",
-            "leaderboard",
-        )
-    }
-
-
 def test_definer_functions_have_a_fixed_search_path(connection):
     """Without one, a caller could slip in tables and functions of their own."""
     loose = connection.execute(
