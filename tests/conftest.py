@@ -1,7 +1,9 @@
 """Fixtures: a private PostgreSQL with one fresh database for each test, tiny plans, real digits."""
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -26,6 +28,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("CLASSGAN_TEST_URL", ""),
         help="PostgreSQL superuser URL to test against, instead of a private one",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """As root, a folder of this session's own: the one that pytest's sessions share is closed anew to everybody else
+    whenever one of them starts, and PostgreSQL, which must not be root, lives below it.
+    """
+    if os.name == "posix" and os.geteuid() == 0 and not config.option.basetemp and not hasattr(config, "workerinput"):
+        config.option.basetemp = tempfile.mkdtemp(prefix="classgan-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
 
 
 TOGETHER = ("acceptance", "faults")  # folders whose tests share what is expensive: one process each, and these first
