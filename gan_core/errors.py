@@ -11,6 +11,8 @@ GanError
 │   └── SchemaOutdated   the tables are older than the program
 ├── TrainingError        a training that can't be started, continued or found
 │   └── LeadLost         another coordinator leads it now
+├── RosterError          a roster that can't be read, or a login that can't be given
+├── InviteError          an invite that is none, is damaged, or doesn't lead into a class
 └── StackError           a part of the local stack that does not start
 """
 
@@ -67,6 +69,14 @@ class Finished(Exception):
     def __init__(self, state: TrainingState, iteration: int) -> None:
         super().__init__(f"{state} after iteration {iteration}")
         self.state, self.iteration = state, iteration
+
+
+class RosterError(GanError):
+    """This roster can't be read, or this login can't be given."""
+
+
+class InviteError(GanError):
+    """This line is no invite, or the class that it names doesn't let us in."""
 
 
 class StackError(GanError):

@@ -47,6 +47,15 @@ def translated(url: str) -> Generator[None]:
         raise StoreError(f"The database at {place(url)} refused: {_first_line(exc)}.") from exc
 
 
+# What a login that isn't accepted is told, and what an address that isn't the class's shows.
+PERMANENT = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "not permitted to log in",
+    "certificate verify failed",
+    "does not match host name",
+)
 LEAD_LOST = "CG001"  # raised by classgan.publish
 
 # SQLSTATE classes and codes of what is over sooner or later: connection trouble, no room, shutdown and start, deadlock.
@@ -60,7 +69,7 @@ def _passes(exc: psycopg.Error) -> bool:
     if not isinstance(exc, psycopg.OperationalError | psycopg.InterfaceError):
         return False
     # While connecting, the driver gives no code: a wrong password or name stays wrong, everything else may pass.
-    return not any(text in str(exc) for text in ("authentication failed", "does not exist", "no pg_hba.conf entry"))
+    return not any(text in str(exc) for text in PERMANENT)
 
 
 def _first_line(exc: BaseException) -> str:

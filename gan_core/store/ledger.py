@@ -105,6 +105,7 @@ class StudentRow:
     login: str
     display_name: str
     suspended: str  # why; "" if not
+    has_login: bool  # at the class server
     machines: int
     images: int  # credited
 
@@ -113,7 +114,7 @@ def students(connection: Connection) -> list[StudentRow]:
     """Every student, by login."""
     with connection.cursor(row_factory=class_row(StudentRow)) as cursor:
         return cursor.execute(
-            "SELECT s.id, s.login, s.display_name, s.suspended, l.images,"
+            "SELECT s.id, s.login, s.display_name, s.suspended, s.secret_hash <> '' AS has_login, l.images,"
             " (SELECT count(*) FROM classgan.workers AS w WHERE w.student_id = s.id) AS machines"
             " FROM classgan.students AS s JOIN classgan.ledger AS l ON l.student_id = s.id ORDER BY s.login"
         ).fetchall()

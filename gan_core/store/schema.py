@@ -114,6 +114,12 @@ students = Table(
     Column("login", Text, nullable=False, unique=True),  # a PostgreSQL role
     Column("display_name", Text, nullable=False),
     Column("suspended", Text, nullable=False, server_default=""),  # why; "" for everybody who may contribute
+    Column(
+        "secret_hash", Text, nullable=False, server_default=""
+    ),  # SHA-256; "" for who has no login at the class server
+    Column(
+        "roster", JSONB, nullable=False, server_default=text("'{}'::jsonb")
+    ),  # the columns of the roster it came from
     _now("created_at"),
     comment="Who may contribute.",
 )

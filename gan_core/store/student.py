@@ -66,6 +66,11 @@ def read_training(connection: Connection, training_id: int) -> Assignment:
     return row
 
 
+def trainings(connection: Connection) -> dict[int, str]:
+    """Names of the trainings that want workers now, by id."""
+    return dict(connection.execute("SELECT id, name FROM student.trainings()").fetchall())
+
+
 def weights(connection: Connection, training_id: int, iteration: int) -> bytes | None:
     """The payload of these weights; None when the training has moved on and they are gone."""
     row = connection.execute("SELECT student.weights(%s, %s)", (training_id, iteration), binary=True).fetchone()

@@ -88,6 +88,7 @@ def test_every_function_that_is_not_for_students_is_shut(mallory, instructor):
             "register",
             "claim",
             "read_training",
+            "trainings",
             "weights",
             "submit",
             "heartbeat",

@@ -7,3 +7,12 @@ BEGIN
     PERFORM student.whoami();
     RETURN QUERY SELECT t.name, t.plan, t.plan_version, t.data_fingerprint, t.data_images FROM trainings AS t WHERE t.id = p_training;
 END $$;
+
+-- The trainings that want workers now.
+-- Called by a student who asks whether this machine has what it takes.
+CREATE FUNCTION student.trainings() RETURNS TABLE (id bigint, name text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+BEGIN
+    PERFORM student.whoami();
+    RETURN QUERY SELECT t.id, t.name FROM trainings AS t WHERE t.state IN ('queued', 'launching', 'running') ORDER BY t.id;
+END $$;

@@ -9,6 +9,7 @@ GRANT EXECUTE ON FUNCTION
     student.register(text, uuid, text, jsonb, uuid),
     student.claim(bigint, uuid),
     student.read_training(bigint),
+    student.trainings(),
     student.weights(bigint, integer),
     student.submit(bigint, uuid, float, float, float, float, float, bytea),
     student.heartbeat(bigint, uuid),

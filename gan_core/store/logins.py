@@ -1,0 +1,82 @@
+"""Who may come in. A student has one login: a PostgreSQL role and a name at the class server, with the same random secret.
+
+A secret has 192 random bits, so it can't be guessed and a fast hash hides it as well as a slow one would. We keep only
+the hash, PostgreSQL only a SCRAM verifier: whoever reads our tables can't log in with what is there.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from psycopg import Connection, sql
+from psycopg.types.json import Jsonb
+
+from gan_core.store.migrate import add_student
+
+SECRET_BYTES = 24
+
+
+def new_secret() -> str:
+    """192 random bits, as 32 characters that need no quoting anywhere."""
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+def hash_of(secret: str) -> str:
+    """What we keep of a secret: its SHA-256, in hexadecimal."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def issue(connection: Connection, login: str, display_name: str = "", roster: Mapping[str, Any] | None = None) -> str:
+    """Make this student known, or known anew, with a fresh secret; returns it. It is shown this once.
+
+    An older secret is worth nothing from now on, and its sessions end. A revoked or suspended student is let in again.
+
+    Args:
+        roster: `key`, `email` and the gradebook's own `columns`, as they were; None leaves what is known.
+    """
+    secret = new_secret()
+    verifier = connection.pgconn.encrypt_password(secret.encode(), login.encode(), b"scram-sha-256")
+    with connection.transaction():
+        add_student(connection, login, display_name)
+        connection.execute(
+            sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(login), sql.Literal(verifier.decode()))
+        )
+        connection.execute(
+            "UPDATE classgan.students SET secret_hash = %s, suspended = '', roster = coalesce(%s, roster),"
+            " display_name = CASE %s WHEN '' THEN display_name ELSE %s END WHERE login = %s",
+            (hash_of(secret), Jsonb(dict(roster)) if roster else None, display_name, display_name, login),
+        )
+    _end_sessions(connection, login)
+    return secret
+
+
+def revoke(connection: Connection, login: str, reason: str) -> None:
+    """Take a student's login away: sessions end now, units go to others, what was earned stays."""
+    with connection.transaction():
+        connection.execute(sql.SQL("ALTER ROLE {} NOLOGIN PASSWORD NULL").format(sql.Identifier(login)))
+        connection.execute("UPDATE classgan.students SET secret_hash = '' WHERE login = %s", (login,))
+        connection.execute("SELECT classgan.suspend(id, %s) FROM classgan.students WHERE login = %s", (reason, login))
+
+
+def roster_keys(connection: Connection) -> dict[str, str]:
+    """By login, what tells whether somebody in a roster is this student."""
+    rows = connection.execute(
+        "SELECT login, coalesce(roster->>'key', 'plain:' || login) FROM classgan.students"
+    ).fetchall()
+    return dict(rows)
+
+
+def hashes(connection: Connection) -> dict[str, str]:
+    """The hash of each secret with which somebody may come in now, by login."""
+    rows = connection.execute(
+        "SELECT login, secret_hash FROM classgan.students WHERE secret_hash <> '' AND suspended = ''"
+    ).fetchall()
+    return dict(rows)
+
+
+def _end_sessions(connection: Connection, login: str) -> None:
+    connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s AND datname = current_database()",
+        (login,),
+    )
