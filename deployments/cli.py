@@ -18,7 +18,7 @@ app = typer.Typer(
     epilog="Start here: [bold]classgan demo[/bold] trains on handwritten digits with three workers on this machine, in about three minutes.",
 )
 
-students = typer.Typer(no_args_is_help=True, help="Look at the students, shut one out, let one in again.")
+students = typer.Typer(no_args_is_help=True, help="Let students in, look at them, shut one out.")
 app.add_typer(students, name="students")
 
 PlanOption = Annotated[
@@ -63,8 +63,76 @@ def demo(
 
 
 @app.command()
-def up(workers: Annotated[int, typer.Option(min=0, max=16, help="Student workers to start.")] = 3) -> None:
-    """Start the class on this machine and keep it up until Ctrl-C; trainings are started in the Prefect UI."""
+def init(
+    addresses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--address",
+            "-a",
+            metavar="HOST",
+            help="Host name or IP by which students reach this machine; may be repeated, the first goes into invites. Left out: this machine's address in its network.",
+        ),
+    ] = None,
+    listen: Annotated[str, typer.Option(help="Address that the servers bind to.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the class server.")] = 4242,
+    database_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of PostgreSQL.")] = 5442,
+    database: Annotated[
+        str, typer.Option(metavar="URL", help="An existing PostgreSQL, as its owner; left out, one is run here.")
+    ] = "",
+) -> None:
+    """Make a class that students join from their own machines: certificate, logins, database. May be repeated.
+
+    Then: `classgan students add`, and `classgan up`.
+    """
+    from deployments.setting_up import make_class
+
+    make_class(addresses or [], listen, port, database_port, database)
+
+
+MachineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--machine", metavar="NAME", help="What this machine is called, if you have several. Left out: its host name."
+    ),
+]
+
+
+@app.command()
+def join(
+    invite: Annotated[str, typer.Argument(help="The line from your instructor.")],
+    machine: MachineOption = None,
+    no_start: Annotated[
+        bool, typer.Option("--no-start", help="Check and prepare only; print the line that starts the worker.")
+    ] = False,
+) -> None:
+    """Join a class with this machine: check everything, then work until Ctrl-C. Outages are waited for."""
+    from deployments import joining
+
+    joining.join(invite, joining.machine_name() if machine is None else machine, start=not no_start)
+
+
+@app.command()
+def doctor() -> None:
+    """Check whether this machine, which has joined, can take part: network, certificate, login, clock, disk, device, data."""
+    from deployments.joining import Membership, examine
+    from gan_core.settings import settings
+
+    mine = Membership(settings().home)
+    examine(mine.invite(), mine)
+
+
+@app.command()
+def up(
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=16,
+            help="Student workers to start on this machine; 3, or none in a class that `classgan init` made.",
+        ),
+    ] = None,
+) -> None:
+    """Start the class and keep it up until Ctrl-C; trainings are started in the Prefect UI."""
     from deployments.demo import stay_up
 
     stay_up(workers)
@@ -193,6 +261,51 @@ def students_list() -> None:
     from deployments.students import print_students
 
     print_students()
+
+
+@students.command("add")
+def students_add(
+    login: Annotated[str, typer.Argument(help="Login of one student: small letters, digits, underscores.")] = "",
+    name: Annotated[str, typer.Option(help="The name that others see; the login, if left out.")] = "",
+    roster: Annotated[
+        Path | None,
+        typer.Option(
+            "--roster",
+            exists=True,
+            dir_okay=False,
+            help="A class list instead: what Canvas or Moodle exports, or a CSV with the columns login, name, email.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for a roster's invites.")] = Path("invites.csv"),
+) -> None:
+    """Let students in: one, whose invite is printed, or everybody in a roster who isn't in yet."""
+    from deployments.students import add_roster, add_student
+
+    if bool(login) == (roster is not None):
+        raise typer.BadParameter("Name one login, or a roster with --roster.")
+    if roster is not None:
+        add_roster(roster, out)
+    else:
+        add_student(login, name)
+
+
+@students.command("rotate")
+def students_rotate(login: Login) -> None:
+    """Make a new invite; the old one ends at once."""
+    from deployments.students import rotate_student
+
+    rotate_student(login)
+
+
+@students.command("revoke")
+def students_revoke(
+    login: Login,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; the student reads it.")] = "the login was revoked",
+) -> None:
+    """Take a login away: sessions end at once, units go to others, credit stays."""
+    from deployments.students import revoke_student
+
+    revoke_student(login, reason)
 
 
 @students.command("suspend")

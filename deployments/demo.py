@@ -19,8 +19,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deployments.local_stack import DRAIN_SECONDS, PREFECT, LocalStack
-from deployments.postgres import OWNER
+from deployments.door import INSTRUCTOR, Door
+from deployments.local_stack import DRAIN_SECONDS, LocalStack
+from deployments.prefect_settings import PREFECT
 from deployments.reports import open_with_bar, worker_table
 from gan_core.errors import StackError, TrainingError
 from gan_core.plan import Plan
@@ -69,23 +70,31 @@ def run_demo(workers: int, plan: Plan) -> None:
     console.print("[green]Done.[/green]")
 
 
-def stay_up(workers: int) -> None:
+def stay_up(workers: int | None) -> None:
     """Start the class and wait for Ctrl-C."""
-    with _terminated_as_interrupt(), _class_of(workers) as stack:
-        console.print(
-            Panel(
-                Group(
-                    f"Prefect UI        {stack.ui}",
-                    f"start a training  {stack.ui}/deployments  → train → Run → Custom run",
-                    f"join a worker     {Path(sys.argv[0])} worker YOUR_NAME   (in another terminal, in this folder)",
-                    f"look              {Path(sys.argv[0])} status",
-                    f"logs              {stack.logs}",
-                    "stop              Ctrl-C",
-                ),
-                title="The class is up",
-                expand=False,
-            )
+    door = Door.load(settings().home)
+    if door is not None and workers:
+        raise StackError(
+            "In a class that `classgan init` made, workers come by invite: classgan students add NAME, then classgan join there. "
+            "Leave --workers out."
         )
+    with _terminated_as_interrupt(), _class_of(3 if workers is None and door is None else workers or 0, door) as stack:
+        if door is None:
+            join = f"{Path(sys.argv[0])} worker YOUR_NAME   (in another terminal, in this folder)"
+            login = []
+        else:
+            join = "classgan students add NAME   (prints the invite for their machine)"
+            login = [f"its login         {INSTRUCTOR}:{door.instructor_secret}"]
+        lines = [
+            f"Prefect UI        {stack.ui}",
+            *login,
+            f"start a training  {stack.ui}/deployments  → train → Run → Custom run",
+            f"join a worker     {join}",
+            f"look              {Path(sys.argv[0])} status",
+            f"logs              {stack.logs}",
+            "stop              Ctrl-C",
+        ]
+        console.print(Panel(Group(*lines), title="The class is up", expand=False), soft_wrap=True)
         try:
             while all(child.poll() is None for child in stack.children.values()):
                 time.sleep(REFRESH)
@@ -97,12 +106,16 @@ def stay_up(workers: int) -> None:
 
 def join_here(name: str) -> None:
     """Run one more student worker against the class on this machine, in this terminal."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name) or name == OWNER:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name) or name == INSTRUCTOR:
         raise StackError(
             f"{name!r} can't be a worker's name: use up to 31 small letters, digits and underscores, a letter first; "
-            f"{OWNER!r} is taken."
+            f"{INSTRUCTOR!r} is taken."
         )
     stack = LocalStack(settings().home, settings().outputs).attach()
+    if stack.door is not None:
+        raise StackError(
+            f"This class has logins. Let a worker in with: classgan students add {name}, then classgan join INVITE."
+        )
     with connect(stack.postgres.url()) as connection:
         add_student(connection, name)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background job would ignore Ctrl-C
@@ -114,7 +127,7 @@ def join_here(name: str) -> None:
 
 
 @contextmanager
-def _class_of(workers: int) -> Generator[LocalStack]:
+def _class_of(workers: int, door: Door | None = None) -> Generator[LocalStack]:
     with console.status("starting") as status:
 
         def say(text: str) -> None:
@@ -122,7 +135,7 @@ def _class_of(workers: int) -> Generator[LocalStack]:
             if not console.is_terminal:
                 console.print(text)
 
-        stack = LocalStack(settings().home, settings().outputs, NAMES[:workers], say)
+        stack = LocalStack(settings().home, settings().outputs, NAMES[:workers], say, door)
         try:
             stack.start()
         except BaseException:

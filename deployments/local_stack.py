@@ -13,15 +13,17 @@ import sys
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from deployments.door import INSTRUCTOR, Door
 from deployments.postgres import Postgres
+from deployments.prefect_api import PrefectApi
+from deployments.prefect_settings import CLIENT, PREFECT, SERVER
 from deployments.processes import calmly, end, free_port, stop_trees, tree_of
 from gan_core.errors import StackError, StoreError
 from gan_core.settings import settings
@@ -35,31 +37,6 @@ DRAIN_SECONDS = 5  # for shifts to submit their unit when the stack stops; then 
 SERVER_PATIENCE = 1.5  # seconds for the Prefect server: it takes three to say goodbye, and has nothing left to write
 POOLS = {"students": "gan-student", "instructor": "process"}
 
-# Measured choices: batches keep the recorder of task runs from falling behind, short polls make the class quick.
-PREFECT_SETTINGS = {
-    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
-    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
-    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # cut to whole seconds: 0.5 would busy-wait
-    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE": "100",
-    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "200",
-    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
-    "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": "1209600",  # flow runs and their tasks: two weeks
-    "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P2D",  # ten of them a task: nobody looks at older ones
-    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",  # a shift that waits for a worker isn't late
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_WORKER_QUERY_SECONDS": "2",
-    "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
-    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-    "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
-    "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
-    "PREFECT_CLIENT_MAX_RETRIES": "20",
-    "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
-    "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
-    "PREFECT_LOGGING_EXTRA_LOGGERS": "classgan",
-    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
-    "PREFECT_CLI_PROMPT": "false",
-}
-
 
 class LocalStack:
     """The parts of a class on this machine. Use as a context manager, or call `start` and `stop`.
@@ -69,21 +46,32 @@ class LocalStack:
         outputs: folder for pictures, models and grade files.
         workers: names of the student workers to start; each is a student with an own login.
         say: told what is being started.
+        door: how students on other machines come in; without one, the class is on this machine only.
     """
 
     def __init__(
-        self, home: Path, outputs: Path, workers: Sequence[str] = (), say: Callable[[str], None] = lambda text: None
+        self,
+        home: Path,
+        outputs: Path,
+        workers: Sequence[str] = (),
+        say: Callable[[str], None] = lambda text: None,
+        door: Door | None = None,
     ) -> None:
         self.home, self.outputs, self.workers, self._say = home.resolve(), outputs.resolve(), tuple(workers), say
         self.logs = self.home / "logs"
+        self.door = door
         self.postgres = Postgres(self.home / "postgres")
         self.children: dict[str, subprocess.Popen[bytes]] = {}
-        self.port = 0
+        self.ui = ""
         self._lock: Any = None
 
     @property
-    def ui(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def database(self) -> str:
+        """URL of the class's database, as the instructor."""
+        return (self.door.database_url if self.door else "") or self.postgres.url()
+
+    def _api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        return PrefectApi(self.environment())(method, path, body)
 
     def __enter__(self) -> "LocalStack":
         try:
@@ -105,17 +93,28 @@ class LocalStack:
         self._make_folders()
         self._take_folder()
         self._end_leftovers()
-        self.port = free_port(settings().prefect_port)
-        self._say("starting the Prefect server")
-        self.spawn("prefect-server", [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(self.port)])
+        if self.door is None:
+            port = free_port(settings().prefect_port)
+            self.ui = f"http://127.0.0.1:{port}"
+            self._say("starting the Prefect server")
+            self.spawn("prefect-server", [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)])
         self._say("starting PostgreSQL")
-        self.postgres.start()
+        if self.door is None:
+            self.postgres.start()
+        elif not self.door.database_url:
+            self.postgres.port = free_port(0)
+            self.postgres.start()
+            self.spawn("relay", [sys.executable, "-P", "-m", "deployments.relay", str(self.postgres.port)])
         self._remember()
-        migrate(self.postgres.url())
-        with connect(self.postgres.url()) as connection:
+        migrate(self.database)
+        with connect(self.database) as connection:
             trainings.interrupt_all(connection)
             for name in self.workers:
                 add_student(connection, name)
+        if self.door is not None:  # only now: it asks the database who may come in
+            self.ui = f"https://127.0.0.1:{self.door.port}"
+            self._say("starting the class server")
+            self.spawn("prefect-server", [sys.executable, "-P", "-m", "deployments.serve"])
         self._await_server()
         self._crash_stale_runs()
         self._say("creating work pools and deployments, starting workers")
@@ -146,17 +145,23 @@ class LocalStack:
         threads = max(1, (os.cpu_count() or 1) // max(1, len(self.workers)))
         return {
             **clean,
-            **PREFECT_SETTINGS,
+            **SERVER,
+            **CLIENT,
             "PREFECT_HOME": str(self.home / "prefect"),
-            "PREFECT_API_URL": f"{self.ui}/api",
+            **self._reach(),
             "CLASSGAN_HOME": str(self.home),
             "CLASSGAN_OUTPUTS": str(self.outputs),
             "CLASSGAN_DATA": str(settings().data.resolve()),
-            "CLASSGAN_DATABASE_URL": self.postgres.url(student) if student else self.postgres.url(),
+            "CLASSGAN_DATABASE_URL": self.postgres.url(student) if student else self.database,
             "CLASSGAN_THREADS": os.environ.get("CLASSGAN_THREADS", str(threads)),
             # A computing thread that waits must sleep: spinning would take the core from another student.
             "OMP_WAIT_POLICY": "PASSIVE",
         }
+
+    def _reach(self) -> dict[str, str]:
+        if self.door is None:
+            return {"PREFECT_API_URL": f"{self.ui}/api"}
+        return self.door.client_environment(self.home, INSTRUCTOR, self.door.instructor_secret)
 
     def attach(self) -> "LocalStack":
         """Take the place of a stack that another process started in this folder, to add to it.
@@ -171,8 +176,10 @@ class LocalStack:
                 raise psutil.NoSuchProcess(pid)
         except (OSError, ValueError, KeyError, IndexError, psutil.NoSuchProcess) as exc:
             raise StackError(f"No class runs in {self.home}. Start one with `classgan up` (or `make up`).") from exc
-        self.port = noted["port"]
-        self.postgres.attach(noted["database"])
+        self.ui = noted["ui"]
+        self.door = Door.load(self.home) if self.ui.startswith("https") else None
+        if not (self.door and self.door.database_url):
+            self.postgres.attach(noted["database"])
         return self
 
     def spawn(self, name: str, command: Sequence[str], student: str | None = None) -> subprocess.Popen[bytes]:
@@ -242,8 +249,9 @@ class LocalStack:
 
     def _note_interruptions(self) -> None:
         """A training whose coordinator was stopped isn't running any more; the table should say so."""
-        if self.postgres.process is not None and self.postgres.process.poll() is None:
-            with suppress(StoreError), connect(self.postgres.url()) as connection:
+        elsewhere = self.door is not None and self.door.database_url
+        if elsewhere or (self.postgres.process is not None and self.postgres.process.poll() is None):
+            with suppress(StoreError), connect(self.database) as connection:
                 trainings.interrupt_all(connection)
 
     # Starting, part by part
@@ -297,8 +305,8 @@ class LocalStack:
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 noted.append((process.pid, psutil.Process(process.pid).create_time()))
-        url, sockets = self.postgres.url(), str(self.postgres.sockets or "")
-        facts = {"processes": noted, "database": url, "sockets": sockets, "port": self.port}
+        sockets = str(self.postgres.sockets or "")
+        facts = {"processes": noted, "database": self.database, "sockets": sockets, "ui": self.ui}
         working = self.home / ".stack.json.part"
         working.write_text(json.dumps(facts))
         working.replace(self.home / "stack.json")
@@ -312,31 +320,6 @@ class LocalStack:
             if self.children["prefect-server"].poll() is not None or time.monotonic() > deadline:
                 raise StackError(f"The Prefect server did not start; {self.logs / 'prefect-server.log'} says why.")
             time.sleep(0.1)
-
-    def _api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        request = urllib.request.Request(
-            f"{self.ui}/api{path}",
-            method=method,
-            data=json.dumps(body).encode() if body is not None else None,
-            headers={"Content-Type": "application/json"},
-        )
-        for patience in (0.2, 0.5, 1, 2, 4, 0):
-            try:
-                with closing(_opener.open(request, timeout=30)) as response:
-                    return json.loads(response.read() or b"null")
-            except urllib.error.HTTPError as exc:
-                if exc.code == 409:  # it is there already
-                    return None
-                if exc.code == 503 and patience:  # its SQLite was locked: nothing was done
-                    time.sleep(patience)
-                    continue
-                reason = exc.read().decode(errors="replace")[:500]
-                raise StackError(f"Prefect refused {method} {path} ({exc.code}): {reason}") from exc
-        return None
-
-
-PREFECT = [sys.executable, "-P", "-m", "prefect"]  # -P: a module of the user's in the current folder is never imported
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # 127.0.0.1 is never behind a proxy
 
 
 def _is_engine(process: psutil.Process) -> bool:

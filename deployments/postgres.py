@@ -7,8 +7,11 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
+from psycopg.conninfo import conninfo_to_dict
+
+from deployments.certificate import write_private
 from gan_core.errors import StackError, StoreUnreachable
 from gan_core.store.engine import connect
 
@@ -18,21 +21,28 @@ SYSTEM_USER = "pgserver"  # PostgreSQL refuses to run as root; then it runs as t
 
 
 class Postgres:
-    """One server over one data folder. `start` makes the folder if need be; `stop` is orderly and quick."""
+    """One server over one data folder. `start` makes the folder if need be; `stop` is orderly and quick.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
+    Args:
+        port: on 127.0.0.1, for students with their passwords (deployments/relay.py brings them there); 0 for none.
+            The instructor always comes through the socket.
+    """
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        self.folder, self.port = folder.resolve(), port
         self.log = self.folder.with_suffix(".log")
         # A socket's path may have 107 bytes; a project's folder may be longer, so the socket lives in a short one.
         self.sockets: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
     def url(self, user: str = OWNER, database: str = "classgan") -> str:
-        return f"postgresql://{user}@/{database}?host={quote(str(self.sockets), safe='')}"
+        port = f"&port={self.port}" if self.port else ""  # part of the socket's name
+        return f"postgresql://{user}@/{database}?host={quote(str(self.sockets), safe='')}{port}"
 
     def attach(self, url: str) -> None:
         """Speak of a server that another process started: its URL as `url()` gave it there."""
-        self.sockets = Path(unquote(url.rpartition("host=")[2]))
+        parts = conninfo_to_dict(url)
+        self.sockets, self.port = Path(str(parts["host"])), int(parts.get("port") or 0)
 
     def start(self) -> None:
         """Start and wait until it answers.
@@ -56,7 +66,7 @@ class Postgres:
         (self.folder / "postmaster.pid").unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [binaries / "postgres", "-D", self.folder, "-k", self.sockets, "-c", "listen_addresses="],
+                [binaries / "postgres", "-D", self.folder, "-k", self.sockets, *self._listening(user)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -65,6 +75,24 @@ class Postgres:
                 cwd=self.folder,
             )
         self._wait()
+
+    def _listening(self, user: str | None) -> list[str]:
+        """Options that say who may come from where."""
+        if not self.port:
+            return ["-c", "listen_addresses="]
+        rules = self.folder / "class.hba"
+        write_private(rules, ACCESS.encode())
+        if user:
+            shutil.chown(rules, user, user)
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "hba_file": rules,
+            "password_encryption": "scram-sha-256",
+            "authentication_timeout": "15s",
+            "max_connections": 1_000,  # three for each device that computes
+        }
+        return [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
 
     def _initialise(self, binaries: Path, user: str | None) -> None:
         result = subprocess.run(
@@ -117,6 +145,12 @@ class Postgres:
             shutil.rmtree(self.sockets, ignore_errors=True)
             self.sockets = None
 
+
+# Who may come from where. The folder of the socket is closed to other users of this machine.
+ACCESS = """
+local  all       all                               trust
+host   classgan  +classgan_student  127.0.0.1/32   scram-sha-256
+"""
 
 # Durable, but tuned for a machine that does other things too. No contrib in the wheel, none needed.
 CONFIGURATION = """

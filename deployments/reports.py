@@ -35,7 +35,7 @@ def database_url() -> Generator[str]:
         yield settings().database_url
         return
     try:
-        yield LocalStack(settings().home, settings().outputs).attach().postgres.url()
+        yield LocalStack(settings().home, settings().outputs).attach().database
         return
     except StackError:
         pass

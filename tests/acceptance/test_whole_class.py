@@ -15,7 +15,8 @@ import pytest
 from killing import kill_tree
 from poll import wait_until
 
-from deployments.local_stack import PREFECT, prefect_file
+from deployments.local_stack import prefect_file
+from deployments.prefect_settings import PREFECT
 from gan_core.policies.sampling import cut_units
 from gan_core.store.migrate import add_student
 

@@ -1,0 +1,84 @@
+"""An invite: one line of text that lets one student's machine join. It fits into an e-mail and a Colab cell."""
+
+import base64
+import json
+import zlib
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from deployments.certificate import pin_of
+from deployments.door import Door
+from gan_core.errors import InviteError
+
+MARK = "classgan1."  # what every invite begins with; the number is the format's
+
+LONGEST = 4_096  # bytes that an invite may have unpacked
+
+
+class Invite(BaseModel):
+    """What an invite says. Whoever has it is this student."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str
+    port: int  # of the class server
+    database_host: str
+    database_port: int
+    database_name: str
+    login: str
+    secret: str
+    pin: str  # of the certificate
+    classgan: str  # version that the class runs
+    prefect: str
+
+    @property
+    def line(self) -> str:
+        """The invite as text: letters, digits, `-`, `_` and one dot, with a checksum so that a line cut short is noticed."""
+        packed = zlib.compress(json.dumps(list(self.model_dump().values()), separators=(",", ":")).encode(), 9)
+        return MARK + base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+    @staticmethod
+    def parse(line: str) -> "Invite":
+        """The invite in a line of text; quotes, spaces and line breaks that a mail program put in are forgiven.
+
+        Raises:
+            InviteError: this is none, or not all of one.
+        """
+        text = "".join(line.split()).strip("'\"<>`")
+        if not text.startswith(MARK):
+            raise InviteError(
+                f"An invite begins with {MARK!r}, this with {text[:12]!r}. Copy the whole line from your instructor's mail."
+            )
+        body = text.removeprefix(MARK)
+        try:
+            stream = zlib.decompressobj()
+            packed = stream.decompress(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), LONGEST)
+            if not stream.eof:  # its checksum comes last
+                raise ValueError("cut short")
+            return Invite(**dict(zip(Invite.model_fields, json.loads(packed), strict=True)))
+        except (ValueError, TypeError, zlib.error, ValidationError) as exc:
+            raise InviteError(
+                f"This invite is damaged: {len(text)} characters arrived, and they don't fit together. Copy the whole line, to its very end."
+            ) from exc
+
+    def command(self) -> str:
+        """What the student types."""
+        return f"classgan join {self.line}"
+
+
+def invite_for(door: Door, home: Path, login: str, secret: str) -> Invite:
+    """The invite of a student with this secret."""
+    return Invite(
+        host=door.addresses[0],
+        port=door.port,
+        database_host=door.database_host,
+        database_port=door.database_port,
+        database_name=door.database_name,
+        login=login,
+        secret=secret,
+        pin=pin_of((home / "class.pem").read_bytes()),
+        classgan=version("classgan"),
+        prefect=version("prefect"),
+    )

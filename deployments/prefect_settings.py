@@ -1,0 +1,34 @@
+"""How Prefect is set up in a class, and how its commands are called. Measured choices."""
+
+import sys
+
+PREFECT = [sys.executable, "-P", "-m", "prefect"]  # -P: a module of the user's in the current folder is never imported
+
+# Batches keep the recorder of task runs from falling behind.
+SERVER = {
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # cut to whole seconds: 0.5 would busy-wait
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_READ_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "200",
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": "1209600",  # flow runs and their tasks: two weeks
+    "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P2D",  # ten of them a task: nobody looks at older ones
+    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",  # a shift that waits for a worker isn't late
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+}
+
+# Short polls make the class quick.
+CLIENT = {
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
+    "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
+    "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
+    "PREFECT_CLIENT_MAX_RETRIES": "20",
+    "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
+    "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "classgan",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_CLI_PROMPT": "false",
+}

@@ -1,0 +1,108 @@
+"""TLS in front of the embedded PostgreSQL, whose build has none: upgrades a student's connection and hands it on.
+
+A process of its own, started by `classgan up`. It reads no more than the greeting in which a client asks for TLS
+(https://www.postgresql.org/docs/current/protocol-flow.html, "SSL Session Encryption"); everything after it is between
+the client and PostgreSQL, which asks for the password.
+"""
+
+import asyncio
+import ssl
+import struct
+import sys
+from contextlib import suppress
+
+from deployments.door import Door
+from gan_core.errors import StackError
+from gan_core.settings import settings
+
+WANTS_TLS, WANTS_GSS = struct.pack("!ii", 8, 80877103), struct.pack("!ii", 8, 80877104)
+PATIENCE = 10.0  # seconds for a greeting and a handshake
+PIECE = 1 << 18  # bytes handed on at once
+
+
+def refusal(sentence: str) -> bytes:
+    """An error message as PostgreSQL would send it."""
+    fields = b"".join(
+        f"{kind}{text}\0".encode() for kind, text in (("S", "FATAL"), ("V", "FATAL"), ("C", "28000"), ("M", sentence))
+    )
+    return b"E" + struct.pack("!i", len(fields) + 5) + fields + b"\0"
+
+
+class Relay:
+    """Hands connections on to a PostgreSQL on this machine.
+
+    Args:
+        context: with the class's certificate.
+        port: where PostgreSQL listens on 127.0.0.1.
+    """
+
+    def __init__(self, context: ssl.SSLContext, port: int) -> None:
+        self._context, self._port = context, port
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client, from greeting to goodbye."""
+        back: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                if not await self._upgraded(reader, writer):
+                    return
+                behind, back = await asyncio.open_connection("127.0.0.1", self._port, limit=PIECE)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_pour(reader, back))
+                group.create_task(_pour(behind, writer))
+        except* (OSError, TimeoutError, asyncio.IncompleteReadError, _Gone):
+            pass  # one side is gone, and the other is told so by the closing
+        finally:
+            for end in filter(None, (writer, back)):
+                end.close()
+                with suppress(OSError):
+                    await end.wait_closed()
+
+    async def _upgraded(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether the client has asked for TLS, and got it."""
+        greeting = await reader.readexactly(8)
+        if greeting == WANTS_GSS:
+            writer.write(b"N")
+            greeting = await reader.readexactly(8)
+        if greeting != WANTS_TLS:
+            writer.write(refusal("this class speaks TLS only: connect with sslmode=verify-full, as the invite says"))
+            await writer.drain()
+            return False
+        writer.write(b"S")
+        await writer.drain()
+        await writer.start_tls(self._context, ssl_handshake_timeout=PATIENCE)
+        return True
+
+
+class _Gone(Exception):
+    """A side has ended the connection."""
+
+
+async def _pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while piece := await source.read(PIECE):
+        sink.write(piece)
+        await sink.drain()
+    raise _Gone
+
+
+async def run(listen: str, port: int, context: ssl.SSLContext, behind: int) -> None:
+    """Relay until cancelled."""
+    server = await asyncio.start_server(Relay(context, behind).serve, listen, port, limit=PIECE, backlog=512)
+    async with server:
+        await server.serve_forever()
+
+
+def main() -> None:
+    home = settings().home
+    door = Door.load(home)
+    if door is None:
+        raise StackError(f"No class was made in {home.resolve()}. Make one: classgan init --address HOST")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(home / "class.pem", home / "class.key")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run(door.listen, door.database_port, context, int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The class server as a process: Prefect behind per-person logins, over TLS. `classgan up` starts it."""
+
+import os
+from pathlib import Path
+
+import uvicorn
+
+from deployments.door import Door
+from deployments.server import class_server
+from gan_core.errors import StackError
+from gan_core.settings import settings
+from gan_core.store.engine import connect
+from gan_core.store.logins import hashes
+
+FRAME = 1 << 20  # bytes of a websocket frame: Prefect's own are a few kilobytes
+
+
+def main() -> None:
+    """Serve until a signal comes."""
+    home, url = settings().home, settings().database_url
+    door = Door.load(home)
+    if door is None:
+        raise StackError(f"No class was made in {home.resolve()}. Make one: classgan init --address HOST")
+    os.environ["PREFECT_SERVER_API_AUTH_STRING"] = door.inner_login  # before Prefect reads its settings
+
+    from prefect.server.api.server import create_app
+
+    def students() -> dict[str, str]:
+        with connect(url) as connection:
+            return hashes(connection)
+
+    app = class_server(
+        create_app(), instructor_hash=door.instructor_hash, student_hashes=students, inner_secret=door.inner_login
+    )
+    uvicorn.run(
+        app,
+        host=door.listen,
+        port=door.port,
+        ssl_certfile=str(Path(home / "class.pem")),
+        ssl_keyfile=str(Path(home / "class.key")),
+        ws_max_size=FRAME,
+        timeout_keep_alive=10,
+        log_level="warning",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""`classgan init`: everything that a class needs before its first student comes. May be repeated."""
+
+import socket
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from psycopg import Connection
+from rich.console import Console
+from rich.panel import Panel
+
+from deployments.door import Door, made
+from deployments.postgres import Postgres
+from gan_core.errors import StackError
+from gan_core.settings import settings
+from gan_core.store.engine import connect
+from gan_core.store.migrate import migrate
+
+console = Console()
+OLDEST = 14  # major version of PostgreSQL
+
+# What the instructor's role must be able to do on an existing server, and how a superuser grants it.
+RIGHTS = (
+    ("own the database", "pg_has_role(current_user, (SELECT datdba FROM pg_database WHERE datname = current_database()), 'MEMBER')", "ALTER DATABASE {database} OWNER TO {role}"),
+    ("make roles", "(SELECT rolcreaterole FROM pg_roles WHERE rolname = current_user)", "ALTER ROLE {role} CREATEROLE"),
+    ("end students' sessions", "pg_has_role(current_user, 'pg_signal_backend', 'MEMBER')", "GRANT pg_signal_backend TO {role}"),
+)  # fmt: skip
+
+
+def make_class(addresses: Sequence[str], listen: str, port: int, database_port: int, database_url: str) -> Door:
+    """Make or change the class in this folder; secrets, students and trainings stay.
+
+    Raises:
+        StackError: an address can't be one, or the existing server lacks something; says what to do. Nothing was changed.
+    """
+    home = settings().home.resolve()
+    known = tuple(checked(address) for address in addresses) or (_own_address(),)
+    if database_url:
+        with connect(database_url) as connection:
+            require_rights(connection)
+            database_port = connection.info.port
+    door = made(home, known, listen, port, database_port, database_url)
+    if database_url:
+        migrate(database_url)
+        with connect(database_url) as connection:
+            _require_tls(connection, home)
+    else:
+        _make_embedded(home)
+    console.print(
+        Panel(
+            "\n".join(
+                (
+                    f"students come to   {known[0]}",
+                    f"through ports      {port} (class server), {database_port} (PostgreSQL): open them",
+                    f"kept in            {home}",
+                    "                   back it up, show it to nobody",
+                    "let students in    classgan students add NAME, or --roster FILE",
+                    "start the class    classgan up",
+                )
+            ),
+            title="The class is made",
+            expand=False,
+        ),
+        soft_wrap=True,
+    )
+    return door
+
+
+def checked(address: str) -> str:
+    """A host name or IP that students can reach.
+
+    Raises:
+        StackError: it can't be one.
+    """
+    if (
+        address in ("0.0.0.0", "::", "localhost")
+        or not address
+        or any(c in address for c in "/@ ")
+        or address.count(":") == 1
+    ):
+        raise StackError(
+            f"{address!r} is no address that students could reach: give a host name or an IP without port, such as gan.example.edu or 192.168.1.20."
+        )
+    return address
+
+
+def require_rights(connection: Connection) -> None:
+    """Raises StackError if this server is too old, or this role may not do what the class needs."""
+    if connection.info.server_version < OLDEST * 10_000:
+        raise StackError(
+            f"This PostgreSQL is version {connection.info.server_version // 10_000}; {OLDEST} or newer is needed."
+        )
+    row = connection.execute(
+        "SELECT current_user, current_database(), rolsuper FROM pg_roles WHERE rolname = current_user"
+    ).fetchone()
+    assert row is not None
+    role, database, is_superuser = row
+    missing = [
+        (what, remedy.format(role=role, database=database))
+        for what, test, remedy in RIGHTS
+        if not is_superuser and connection.execute(f"SELECT {test}".encode()).fetchone() != (True,)
+    ]
+    if missing:
+        raise StackError(
+            f"The role {role!r} may not {', may not '.join(what for what, _ in missing)}. A superuser allows it: "
+            + "; ".join(remedy for _, remedy in missing)
+            + "."
+        )
+
+
+def _require_tls(connection: Connection, home: Path) -> None:
+    row = connection.execute("SHOW ssl").fetchone()
+    if row != ("on",):
+        raise StackError(
+            f"This PostgreSQL speaks no TLS. In its postgresql.conf: ssl = on, ssl_cert_file and ssl_key_file = copies of {home / 'class.pem'} and "
+            f"{home / 'class.key'}, password_encryption = 'scram-sha-256'. In its pg_hba.conf: hostssl {connection.info.dbname} +classgan_student all "
+            "scram-sha-256. Restart it, then call `classgan init` again."
+        )
+
+
+def _make_embedded(home: Path) -> None:
+    """The embedded server's data folder and tables; on its socket only, as long as it isn't `up`."""
+    from deployments.local_stack import LocalStack
+
+    stack = LocalStack(home, settings().outputs)
+    try:
+        url = stack.attach().postgres.url()
+    except StackError:
+        server = Postgres(home / "postgres")
+        server.start()
+        try:
+            migrate(server.url())
+        finally:
+            server.stop()
+        return
+    migrate(url)
+    console.print("The class is up: changed addresses hold from its next start on.")
+
+
+def _own_address() -> str:
+    """This machine's address in the network that leads outside; nothing is sent."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation
+            return probe.getsockname()[0]
+        except OSError as exc:
+            raise StackError(
+                "This machine has no address in any network. Name one: classgan init --address HOST"
+            ) from exc

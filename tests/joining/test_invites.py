@@ -1,0 +1,76 @@
+"""An invite is one line; what mail programs do to it is forgiven, and what is missing is noticed."""
+
+import pytest
+
+from deployments.door import made
+from deployments.invites import Invite, invite_for
+from gan_core.errors import InviteError, StackError
+from gan_core.store.logins import new_secret
+
+
+@pytest.fixture
+def invite(tmp_path):
+    door = made(tmp_path, ("gan.example.edu",), "0.0.0.0", 4242, 5442, "")
+    return invite_for(door, tmp_path, "ada", new_secret())
+
+
+def test_an_invite_fits_into_an_e_mail_and_a_notebook_cell(invite):
+    assert len(invite.line) < 400
+    assert invite.line.replace(".", "").replace("-", "").replace("_", "").isalnum()  # no quoting in any shell
+    assert Invite.parse(invite.line) == invite
+    assert invite.command() == f"classgan join {invite.line}"
+
+
+@pytest.mark.parametrize("spoil", ["  {}\n", "'{}'", '"{}"', "<{}>"])
+def test_quotes_and_spaces_around_it_are_forgiven(invite, spoil):
+    assert Invite.parse(spoil.format(invite.line)) == invite
+
+
+def test_line_breaks_within_it_are_forgiven(invite):
+    assert Invite.parse(f"{invite.line[:70]}\r\n  {invite.line[70:]}") == invite
+
+
+@pytest.mark.parametrize("length", [20, 100, -1])
+def test_a_line_cut_short_is_told_from_a_whole_one(invite, length):
+    with pytest.raises(InviteError, match="Copy the whole line, to its very end"):
+        Invite.parse(invite.line[:length])
+
+
+def test_every_wrong_character_is_noticed(invite):
+    line = invite.line
+    for place in range(len("classgan1."), len(line)):
+        with pytest.raises(InviteError):
+            Invite.parse(line[:place] + ("A" if line[place] != "A" else "B") + line[place + 1 :])
+
+
+@pytest.mark.parametrize("text", ["", "hello", "classgan9.abc", "https://example.edu"])
+def test_something_else_is_told_from_an_invite(text):
+    with pytest.raises(InviteError, match=r"An invite begins with 'classgan1\.'"):
+        Invite.parse(text)
+
+
+def test_a_bomb_is_not_unpacked():
+    import base64
+    import zlib
+
+    bomb = base64.urlsafe_b64encode(zlib.compress(b"0" * 50_000_000)).decode()
+    with pytest.raises(InviteError, match="damaged"):
+        Invite.parse(f"classgan1.{bomb}")
+
+
+def test_making_a_class_again_keeps_its_secrets(tmp_path):
+    first = made(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, 5442, "")
+    pin = invite_for(first, tmp_path, "ada", "x").pin
+    again = made(tmp_path, ("10.0.0.1", "gan.example.edu"), "0.0.0.0", 4243, 5442, "")
+    assert (again.instructor_secret, again.inner_secret) == (first.instructor_secret, first.inner_secret)
+    assert again.port == 4243
+    assert invite_for(again, tmp_path, "ada", "x").pin == pin
+
+
+def test_the_class_file_is_for_the_instructor_only_and_a_damaged_one_is_named(tmp_path):
+    door = made(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, 5442, "")
+    path = tmp_path / "class.json"
+    assert path.stat().st_mode & 0o077 == 0
+    path.write_text(path.read_text()[:-10])
+    with pytest.raises(StackError, match=r"class\.json is damaged"):
+        door.load(tmp_path)
