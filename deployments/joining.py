@@ -15,7 +15,7 @@ from deployments.certificate import write_private
 from deployments.doctor import Doctor, Outcome
 from deployments.door import reach
 from deployments.invites import Invite
-from deployments.prefect_settings import CLIENT, PREFECT
+from deployments.prefect_settings import CLIENT, PREFECT, clean_environment
 from gan_core.errors import InviteError
 from gan_core.settings import settings
 
@@ -118,7 +118,7 @@ def worker_name(login: str, machine: str) -> str:
 
 def machine_name() -> str:
     """A short name for this machine: its host's, or `colab`, where every session has another one."""
-    if "COLAB_RELEASE_TAG" in os.environ:
+    if Path("/content/sample_data").is_dir():
         return "colab"
     return re.sub(r"[^a-z0-9]+", "", platform.node().split(".")[0].lower())[:20] or "machine"
 
@@ -126,8 +126,7 @@ def machine_name() -> str:
 def _work(invite: Invite, mine: Membership, machine: str) -> None:
     """Keep a worker running; after an outage it is started again, until the class says that the login is no longer good."""
     name = worker_name(invite.login, machine)
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
-    environment = {**clean, **mine.environment(invite, machine)}
+    environment = {**clean_environment(), **mine.environment(invite, machine)}
     command = [
         *PREFECT,
         "worker",

@@ -23,7 +23,7 @@ import psutil
 from deployments.door import INSTRUCTOR, Door
 from deployments.postgres import Postgres
 from deployments.prefect_api import PrefectApi
-from deployments.prefect_settings import CLIENT, PREFECT, SERVER
+from deployments.prefect_settings import CLIENT, PREFECT, SERVER, clean_environment
 from deployments.processes import calmly, end, free_port, stop_trees, tree_of
 from gan_core.errors import StackError, StoreError
 from gan_core.settings import settings
@@ -140,8 +140,8 @@ class LocalStack:
         )
 
     def environment(self, student: str | None = None) -> dict[str, str]:
-        """What a process of this class finds in its environment. Nothing of the user's own Prefect set-up gets in."""
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+        """What a process of this class finds in its environment."""
+        clean = clean_environment()
         threads = max(1, (os.cpu_count() or 1) // max(1, len(self.workers)))
         return {
             **clean,
@@ -153,7 +153,7 @@ class LocalStack:
             "CLASSGAN_OUTPUTS": str(self.outputs),
             "CLASSGAN_DATA": str(settings().data.resolve()),
             "CLASSGAN_DATABASE_URL": self.postgres.url(student) if student else self.database,
-            "CLASSGAN_THREADS": os.environ.get("CLASSGAN_THREADS", str(threads)),
+            "CLASSGAN_THREADS": clean.get("CLASSGAN_THREADS", str(threads)),
             # A computing thread that waits must sleep: spinning would take the core from another student.
             "OMP_WAIT_POLICY": "PASSIVE",
         }
@@ -161,7 +161,8 @@ class LocalStack:
     def _reach(self) -> dict[str, str]:
         if self.door is None:
             return {"PREFECT_API_URL": f"{self.ui}/api"}
-        return self.door.client_environment(self.home, INSTRUCTOR, self.door.instructor_secret)
+        reach = self.door.client_environment(self.home, INSTRUCTOR, self.door.instructor_secret)
+        return {**reach, "PREFECT_SERVER_API_AUTH_STRING": self.door.inner_login}  # for the class server's inside
 
     def attach(self) -> "LocalStack":
         """Take the place of a stack that another process started in this folder, to add to it.

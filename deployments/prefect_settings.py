@@ -1,5 +1,6 @@
 """How Prefect is set up in a class, and how its commands are called. Measured choices."""
 
+import os
 import sys
 
 PREFECT = [sys.executable, "-P", "-m", "prefect"]  # -P: a module of the user's in the current folder is never imported
@@ -32,3 +33,8 @@ CLIENT = {
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_CLI_PROMPT": "false",
 }
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment for a child: nothing of the user's own Prefect set-up gets in."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}

@@ -1,9 +1,10 @@
-"""The class server as a process: Prefect behind per-person logins, over TLS. `classgan up` starts it."""
+"""The class server as a process: Prefect behind per-person logins, over TLS. `classgan up` starts it.
 
-import os
-from pathlib import Path
+Its environment has PREFECT_SERVER_API_AUTH_STRING, the secret that Prefect itself asks for and nobody else is told.
+"""
 
 import uvicorn
+from prefect.server.api.server import create_app
 
 from deployments.door import Door
 from deployments.server import class_server
@@ -21,9 +22,6 @@ def main() -> None:
     door = Door.load(home)
     if door is None:
         raise StackError(f"No class was made in {home.resolve()}. Make one: classgan init --address HOST")
-    os.environ["PREFECT_SERVER_API_AUTH_STRING"] = door.inner_login  # before Prefect reads its settings
-
-    from prefect.server.api.server import create_app
 
     def students() -> dict[str, str]:
         with connect(url) as connection:
@@ -36,8 +34,8 @@ def main() -> None:
         app,
         host=door.listen,
         port=door.port,
-        ssl_certfile=str(Path(home / "class.pem")),
-        ssl_keyfile=str(Path(home / "class.key")),
+        ssl_certfile=str(home / "class.pem"),
+        ssl_keyfile=str(home / "class.key"),
         ws_max_size=FRAME,
         timeout_keep_alive=10,
         log_level="warning",

@@ -17,7 +17,7 @@ HARD_LIMIT = 400  # lines a module
 
 # Who may read or hand on the environment, and why. Everybody else asks settings().
 ENVIRONMENT_READERS = {
-    "deployments/local_stack.py": "builds its children's environments",
+    "deployments/prefect_settings.py": "what children get",
 }
 # Who may ask autograd for a gradient.
 GRADIENT_TAKERS = {
