@@ -11,6 +11,7 @@ from deployments import certificate
 from gan_core.errors import StackError
 from gan_core.store.logins import hash_of, new_secret
 
+EVERYWHERE = ("0.0.0.0", "::")  # listening on every address of this machine
 INSTRUCTOR = "instructor"  # the instructor's login at the class server, and the owner of the embedded database
 
 
@@ -58,9 +59,11 @@ class Door(BaseModel):
                 "remove it and call `classgan init` again: invites then need `classgan students rotate`."
             ) from exc
 
-    def client_environment(self, home: Path, login: str, secret: str, host: str = "127.0.0.1") -> dict[str, str]:
-        """What a process needs to reach the class server as this person."""
-        return reach(f"https://{host_in_url(host)}:{self.port}", home / "class.pem", login, secret)
+    @property
+    def local_server(self) -> str:
+        """The class server as this machine's own programs reach it."""
+        host = "127.0.0.1" if self.listen in EVERYWHERE else self.listen
+        return f"https://{host_in_url(host)}:{self.port}"
 
     @property
     def database_name(self) -> str:
@@ -107,8 +110,9 @@ def made(home: Path, addresses: tuple[str, ...], listen: str, port: int, databas
         "database_url": database_url,
     }
     door = known.model_copy(update=facts) if known else Door.model_validate(facts)
-    if not certificate.is_good(home / "class.pem", addresses):
-        certificate.make(home / "class.pem", home / "class.key", addresses)
+    names = addresses if listen in EVERYWHERE else (*addresses, listen)
+    if not certificate.is_good(home / "class.pem", names):
+        certificate.make(home / "class.pem", home / "class.key", names)
     if door != known:
         door.save(home)
     return door

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from deployments.door import INSTRUCTOR, Door
+from deployments.door import INSTRUCTOR, Door, reach
 from deployments.postgres import Postgres
 from deployments.prefect_api import PrefectApi
 from deployments.prefect_settings import CLIENT, PREFECT, SERVER, clean_environment
@@ -112,7 +112,7 @@ class LocalStack:
             for name in self.workers:
                 add_student(connection, name)
         if self.door is not None:  # only now: it asks the database who may come in
-            self.ui = f"https://127.0.0.1:{self.door.port}"
+            self.ui = self.door.local_server
             self._say("starting the class server")
             self.spawn("prefect-server", [sys.executable, "-P", "-m", "deployments.serve"])
         self._await_server()
@@ -161,8 +161,8 @@ class LocalStack:
     def _reach(self) -> dict[str, str]:
         if self.door is None:
             return {"PREFECT_API_URL": f"{self.ui}/api"}
-        reach = self.door.client_environment(self.home, INSTRUCTOR, self.door.instructor_secret)
-        return {**reach, "PREFECT_SERVER_API_AUTH_STRING": self.door.inner_login}  # for the class server's inside
+        mine = reach(self.door.local_server, self.home / "class.pem", INSTRUCTOR, self.door.instructor_secret)
+        return {**mine, "PREFECT_SERVER_API_AUTH_STRING": self.door.inner_login}  # for the class server's inside
 
     def attach(self) -> "LocalStack":
         """Take the place of a stack that another process started in this folder, to add to it.

@@ -1,0 +1,192 @@
+"""A class on many machines, each with an address of its own: from invite to accepted work, and out again.
+
+Hosts are network namespaces, or loopback addresses where those can't be made. Everything else is real: TLS, passwords,
+the class server, PostgreSQL behind its relay, students' commands in processes of their own.
+"""
+
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from acceptance.conftest import School
+from network import Network, hosts
+from poll import wait_until
+
+from deployments.certificate import make
+from deployments.door import Door, made, student_url
+from deployments.invites import Invite, invite_for
+from deployments.local_stack import LocalStack
+from deployments.prefect_settings import clean_environment
+from deployments.processes import free_port, stop_trees
+from gan_core.store import ledger, logins
+from gan_core.store.engine import connect
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+class Campus(School):
+    """A class that others reach, and their machines."""
+
+    def __init__(self, stack: LocalStack, door: Door, folder: Path, network: Network) -> None:
+        super().__init__(stack)
+        self.door, self.folder, self.network = door, folder, network
+        self.machines: list[subprocess.Popen[bytes]] = []
+
+    def invite(self, login: str) -> Invite:
+        with connect(self.stack.database) as connection:
+            return invite_for(self.door, self.stack.home, login, logins.issue(connection, login))
+
+    def join(self, invite: Invite, *options: str) -> subprocess.Popen[bytes]:
+        """A student's machine, with a home of its own."""
+        home = self.folder / f"{invite.login}'s machine"
+        home.mkdir(exist_ok=True)
+        log = (home / "join.log").open("wb")
+        machine = subprocess.Popen(
+            [
+                *self.network.on(invite.login),
+                sys.executable,
+                "-P",
+                "-m",
+                "deployments.cli",
+                "join",
+                invite.line,
+                "--machine",
+                "laptop",
+                *options,
+            ],
+            env={
+                **clean_environment(),
+                "HOME": str(home),
+                "CLASSGAN_HOME": str(home / "kept"),
+                "CLASSGAN_THREADS": "1",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home,
+            start_new_session=True,
+        )
+        self.machines.append(machine)
+        return machine
+
+    def said(self, invite: Invite) -> str:
+        return (self.folder / f"{invite.login}'s machine" / "join.log").read_text()
+
+    def images_of(self, login: str) -> int:
+        with connect(self.stack.database) as connection:
+            return next(row.images for row in ledger.credits(connection) if row.login == login)
+
+
+@contextmanager
+def answering(host: str, certificate: Path, key: Path, heard: list[bytes]) -> Iterator[int]:
+    """A server with this certificate that collects what it is told after the handshake; gives its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with closing(socket.create_server((host, 0))) as listening:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    plain, _ = listening.accept()
+                    with closing(plain), context.wrap_socket(plain, server_side=True) as secure:
+                        heard.append(secure.recv(1000))
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture(scope="module")
+def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campus]:
+    folder = tmp_path_factory.mktemp("campus")
+    with hosts("ada", "grace", "alan", "hedy") as network:
+        door = made(folder / "home", (network.address,), "0.0.0.0", free_port(0), free_port(0), "")
+        with LocalStack(folder / "home", folder / "outputs", door=door) as stack:
+            campus = Campus(stack, door, folder, network)
+            try:
+                yield campus
+            finally:
+                stop_trees(campus.machines, 10, threading.Event())
+
+
+@pytest.fixture
+def plan(tiny):
+    return tiny.changed(images_per_unit=64, quorum=192, iterations=400, lease_seconds=10)
+
+
+def test_two_students_join_and_work_and_one_is_shut_out(campus, plan):
+    campus.start("lesson", plan)
+    ada, grace = campus.invite("ada"), campus.invite("grace")
+    machine = campus.join(ada)
+    wait_until(lambda: campus.images_of("ada") > 0, 180, "ada's first accepted unit, from the invite on")
+    campus.join(grace)
+    wait_until(lambda: campus.images_of("grace") > 0, 170, "grace's first accepted unit")
+    with connect(campus.stack.database) as connection:
+        logins.revoke(connection, "ada", "copied homework")
+    earned = campus.images_of("ada")
+    wait_until(lambda: machine.poll() is not None, 30, "the end of ada's worker")
+    assert machine.returncode == 1
+    assert "the class no longer accepts 'ada'" in campus.said(ada)
+    assert campus.images_of("ada") == earned > 0  # credit stays
+    before = campus.iteration("lesson")
+    campus.await_iteration("lesson", before + 3)  # the class goes on without her
+
+
+def test_no_start_prepares_a_machine_that_the_ordinary_command_then_runs(campus):
+    invite = campus.invite("alan")
+    assert campus.join(invite, "--no-start").wait(120) == 0
+    said = campus.said(invite)
+    assert "prefect worker start --pool students --name alan-laptop" in said
+    kept = next(campus.folder.glob("alan*/kept/student/settings.env"))
+    assert kept.stat().st_mode & 0o077 == 0
+    line = said.strip().splitlines()[-1].replace("prefect worker", f"exec '{sys.executable}' -P -m prefect worker")
+    log = campus.folder / "alan.log"
+    with log.open("wb") as out:
+        worker = subprocess.Popen(
+            [*campus.network.on("alan"), "sh", "-c", line], env=clean_environment(), stdout=out, stderr=out
+        )
+    campus.machines.append(worker)
+    wait_until(lambda: "Worker 'alan-laptop' started!" in log.read_text(), 60, "alan's worker")
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(60) == 0
+
+
+def test_with_another_certificate_nothing_is_sent(campus):
+    """Somebody in between answers at the class's address with a key of their own."""
+    theirs = campus.folder / "mallory.pem", campus.folder / "mallory.key"
+    make(*theirs, [campus.network.address])
+    stolen: list[bytes] = []
+    with answering(campus.network.address, *theirs, stolen) as port:
+        invite = campus.invite("hedy").model_copy(update={"port": port})
+        assert campus.join(invite).wait(60) == 1
+    assert "shows another certificate than the invite says" in campus.said(invite)
+    assert stolen == [b""]  # a handshake to look at the certificate, and no byte after it
+
+
+def test_the_database_believes_nobody_without_the_right_certificate_or_password(campus):
+    invite = campus.invite("radia")
+    pem = campus.stack.home / "class.pem"
+    host = campus.network.address
+    port, name = campus.door.database_port, campus.door.database_name
+    good = student_url(host, port, name, "radia", invite.secret, pem)
+    with psycopg.connect(good) as connection:
+        assert connection.execute("SELECT images FROM student.my_credit()").fetchone() == (0,)
+    theirs = campus.folder / "eve.pem"
+    make(theirs, campus.folder / "eve.key", [host])
+    refused = {
+        "certificate verify failed": student_url(host, port, name, "radia", invite.secret, theirs),
+        "password authentication failed": student_url(host, port, name, "radia", "guessed", pem),
+        "no pg_hba.conf entry": student_url(host, port, name, "instructor", campus.door.instructor_secret, pem),
+        "speaks TLS only": good.replace("verify-full", "disable"),
+    }
+    for sentence, url in refused.items():
+        with pytest.raises(psycopg.OperationalError, match=sentence):
+            psycopg.connect(url, connect_timeout=10)
