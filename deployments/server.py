@@ -77,6 +77,9 @@ class ClassServer:
 
     def __init__(self, app: Any, logins: Logins, inner_secret: str, body_bytes: int) -> None:
         self._app: App = app
+        # With SQLite, Prefect lets only 100 requests in at once and counts open websockets among them: a class of 25 workers,
+        # or one malicious student, would bring it to a stand. So these go to the API itself, past that count.
+        self._socket_app: App = app.api_app
         self._logins, self._inner_secret, self._body_bytes = logins, inner_secret, body_bytes
         self._inner = Inner(app, inner_secret)
         self._shifts = Shifts(self._inner)
@@ -175,18 +178,17 @@ class ClassServer:
             await send({"type": "websocket.close", "code": 1008})
             return
         session = _Session(self, scope["path"], receive)
-        inner = asyncio.ensure_future(
-            self._app(_with_authorization(scope, self._inner.authorization), session.receive, send)
-        )
+        inside = {**_with_authorization(scope, self._inner.authorization), "root_path": "/api"}  # as if mounted there
+        inner = asyncio.ensure_future(self._socket_app(inside, session.receive, send))
         watch = asyncio.ensure_future(session.until_over())
         try:
             await asyncio.wait({inner, watch}, return_when=asyncio.FIRST_COMPLETED)
             if not inner.done():
                 inner.cancel()
-                await asyncio.wait({inner})
+                await asyncio.wait({inner}, timeout=5)
                 with suppress(Exception):  # it may have ended meanwhile, or never have been accepted
                     await send({"type": "websocket.close", "code": 1008, "reason": watch.result()})
-            if not inner.cancelled() and (fault := inner.exception()):
+            if inner.done() and not inner.cancelled() and (fault := inner.exception()):
                 log.info("A websocket to %s ended: %r", scope["path"], fault)
         finally:
             inner.cancel()

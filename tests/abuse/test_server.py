@@ -617,7 +617,8 @@ def test_a_body_that_is_no_json_or_a_bomb_is_refused(gate):
 
 
 def test_whoever_floods_is_slowed_down_and_nobody_else(gate):
-    answers = [gate.call("mallory", "GET", "/csrf-token").status_code for _ in range(700)]
+    with httpx.Client(base_url=f"{gate.url}/api", auth=("mallory", SECRETS["mallory"])) as client:
+        answers = [client.get("/csrf-token").status_code for _ in range(1_000)]
     assert set(answers) == {422, 429}
     poll = gate.call("mallory", "POST", "/work_pools/students/get_scheduled_flow_runs", {})
     assert poll.status_code in (200, 429)
