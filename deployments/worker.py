@@ -1,12 +1,14 @@
 """The worker type `gan-student`: a student's machine runs one flow from the installed package, and nothing else.
 
-Whatever a server says about commands, environments, pull steps or templates is never looked at. Built on private
-parts of Prefect's runner, so the version is pinned and tests/acceptance covers every promise made here.
+Whatever a server says about commands, environments, pull steps or templates is never looked at, and what it says is
+never made into objects (`locked`). Built on private parts of Prefect's runner, so the version is pinned and
+tests/acceptance and tests/abuse cover every promise made here.
 """
 
 import asyncio
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Self
@@ -22,9 +24,11 @@ from prefect.runner._process_manager import ProcessHandle
 from prefect.runner._starter_engine import EngineCommandStarter
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
 
+from deployments.locked import lock
 from gan_core.settings import settings
 
 ENTRYPOINT = "flows.gradient_compute.gradient_compute"  # the only thing that ever runs here
+COMMAND = f'"{sys.executable}" -P -m deployments.locked'  # Prefect's engine, locked
 
 
 class PinnedConfiguration(BaseJobConfiguration):
@@ -70,6 +74,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
     _description = "Computes units of a class's GAN. Runs only the installed package's gradient-compute flow."
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        lock()
         self._devices = devices()
         kwargs |= {"limit": len(self._devices), "create_pool_if_not_found": False}  # whatever the command line says
         super().__init__(*args, **kwargs)
@@ -88,6 +93,12 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
         try:
             answer = await ask()
         except (httpx.TransportError, httpx.HTTPStatusError) as exc:
+            if isinstance(exc, httpx.HTTPStatusError) and exc.response.status_code == 401:
+                self._logger.error(
+                    "The class server refuses this login: it was revoked or changed, or PREFECT_API_AUTH_STRING is"
+                    " wrong. The worker ends. Ask your instructor for a new invite."
+                )
+                raise
             if not self._is_away:
                 self._logger.warning(
                     "The class server does not answer (%s). Waiting for it; a running unit goes on.", exc
@@ -144,6 +155,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
         async with FlowRunExecutorContext() as context:
             starter = EngineCommandStarter(
                 entrypoint=ENTRYPOINT,
+                command=COMMAND,
                 cwd=folder,
                 control_channel=context.control_channel,
                 isolate_process_group=True,

@@ -60,7 +60,7 @@ def engines(worker: subprocess.Popen) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(worker.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # a zombie counts as gone
-            if "prefect.engine" in process.cmdline():
+            if {"prefect.engine", "deployments.locked"} & set(process.cmdline()):
                 found.append(process)
     return found
 

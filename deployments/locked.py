@@ -1,0 +1,41 @@
+"""What a server says stays data on a student's machine: the shift's process starts here, and the worker locks itself too.
+
+Prefect's client turns some answers into objects. A state may name a result to fetch, a storage block to fetch it with,
+and a serializer, by default pickle: whoever answers for the server could so run what they like, although the flow is
+pinned. Shifts have no results, so all of that is shut. Redirects, too: the worker talks to its class server only.
+"""
+
+import io
+import runpy
+from typing import Any, NoReturn
+
+import prefect.client.base
+import prefect.results
+import prefect.serializers
+import websockets.asyncio.client
+from prefect._internal.schemas import validators
+from prefect.blocks.core import Block
+
+
+def lock() -> None:
+    """Shut the doors in this process, for good."""
+    # Names of modules and callables in answers; parsing a state alone would import them.
+    prefect.serializers.from_qualified_name = _refuse
+    validators.from_qualified_name = _refuse
+    prefect.serializers.PickleSerializer.loads = _refuse  # ty: ignore[invalid-assignment]
+    prefect.serializers.JSONSerializer.loads = _refuse  # ty: ignore[invalid-assignment]
+    prefect.results.ResultStore._from_metadata = _refuse  # ty: ignore[invalid-assignment]
+    Block._from_block_document = _refuse  # ty: ignore[invalid-assignment]
+    for client in (prefect.client.base.PrefectHttpxAsyncClient, prefect.client.base.PrefectHttpxSyncClient):
+        client.follow_redirects = property(lambda self: False, lambda self, wanted: None)  # ty: ignore
+    websockets.asyncio.client.MAX_REDIRECTS = 1  # the first answer that redirects is an error
+
+
+def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
+    # A ValueError as well: data that Prefect can't read as such a result then stays what it is.
+    raise io.UnsupportedOperation("refused: this machine makes no objects, files or imports out of what a server says")
+
+
+if __name__ == "__main__":
+    lock()
+    runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
