@@ -38,6 +38,11 @@ class Door(BaseModel):
     def inner_login(self) -> str:
         return f"prefect:{self.inner_secret}"
 
+    @property
+    def public_server(self) -> str:
+        """The class server as others reach it, and the instructor's browser."""
+        return f"https://{host_in_url(self.addresses[0])}:{self.port}"
+
     def save(self, home: Path) -> None:
         certificate.write_private(home / "class.json", self.model_dump_json(indent=2).encode())
 

@@ -112,7 +112,7 @@ class LocalStack:
             for name in self.workers:
                 add_student(connection, name)
         if self.door is not None:  # only now: it asks the database who may come in
-            self.ui = self.door.local_server
+            self.ui = self.door.public_server
             self._say("starting the class server")
             self.spawn("prefect-server", [sys.executable, "-P", "-m", "deployments.serve"])
         self._await_server()
@@ -162,7 +162,11 @@ class LocalStack:
         if self.door is None:
             return {"PREFECT_API_URL": f"{self.ui}/api"}
         mine = reach(self.door.local_server, self.home / "class.pem", INSTRUCTOR, self.door.instructor_secret)
-        return {**mine, "PREFECT_SERVER_API_AUTH_STRING": self.door.inner_login}  # for the class server's inside
+        inside = {  # what the class server's process needs, and nobody else heeds
+            "PREFECT_SERVER_API_AUTH_STRING": self.door.inner_login,
+            "PREFECT_UI_API_URL": f"{self.door.public_server}/api",
+        }
+        return {**mine, **inside}
 
     def attach(self) -> "LocalStack":
         """Take the place of a stack that another process started in this folder, to add to it.

@@ -37,6 +37,8 @@ def main() -> None:
         ssl_certfile=str(home / "class.pem"),
         ssl_keyfile=str(home / "class.key"),
         ws_max_size=FRAME,
+        lifespan="on",
+        limit_concurrency=4_000,  # 500 students' sockets and requests; connections that say nothing cost memory
         timeout_keep_alive=10,
         log_level="warning",
     )

@@ -110,7 +110,7 @@ class ClassServer:
             return
         try:
             given = credential_of(scope["headers"])
-            person = self._logins.check(*given) if given else None
+            person = await self._logins.admit(*given) if given else None
         except NotReadyYet:
             await _reply(
                 send, Answer.json(503, {"detail": "The class server has just started."}, (b"retry-after", b"2"))
@@ -231,7 +231,7 @@ class _Session:
                 return message
             try:
                 if self._person is None:
-                    return self._log_in(message)
+                    return await self._log_in(message)
                 if self._student is None:
                     return message
                 if not isinstance(given := message.get("text"), str):
@@ -243,12 +243,12 @@ class _Session:
                     continue  # what it needed to know can't be asked now: this frame is lost, the next may be better
                 await self._end(refused.detail)
 
-    def _log_in(self, message: Message) -> Message:
+    async def _log_in(self, message: Message) -> Message:
         server = self._server
         try:
             frame = json.loads(message.get("text") or "")
             token = frame.get("token") if frame.get("type") == "auth" else None
-            person = server._logins.check(*split_credential(token)) if isinstance(token, str) else None
+            person = await server._logins.admit(*split_credential(token)) if isinstance(token, str) else None
         except (ValueError, RecursionError, AttributeError) as exc:
             raise Refused(401, "The first frame is not a login.") from exc
         except NotReadyYet as exc:
