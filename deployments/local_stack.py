@@ -98,12 +98,11 @@ class LocalStack:
             self.ui = f"http://127.0.0.1:{port}"
             self._say("starting the Prefect server")
             self.spawn("prefect-server", [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)])
-        self._say("starting PostgreSQL")
-        if self.door is None:
+        if self.door is None or not self.door.database_url:
+            self._say("starting PostgreSQL")
+            self.postgres.port = 0 if self.door is None else free_port(0)
             self.postgres.start()
-        elif not self.door.database_url:
-            self.postgres.port = free_port(0)
-            self.postgres.start()
+        if self.postgres.port:
             self.spawn("relay", [sys.executable, "-P", "-m", "deployments.relay", str(self.postgres.port)])
         self._remember()
         migrate(self.database)

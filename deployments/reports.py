@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from deployments.door import Door
 from gan_core.errors import DataError, StackError, StoreUnreachable
 from gan_core.plan import Plan
 from gan_core.settings import settings
@@ -31,8 +32,9 @@ def database_url() -> Generator[str]:
     from deployments.local_stack import LocalStack
     from deployments.postgres import Postgres
 
-    if settings().database_url:
-        yield settings().database_url
+    door = Door.load(settings().home)
+    if elsewhere := settings().database_url or (door.database_url if door else ""):
+        yield elsewhere
         return
     try:
         yield LocalStack(settings().home, settings().outputs).attach().database
