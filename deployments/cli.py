@@ -101,6 +101,9 @@ MachineOption = Annotated[
 def join(
     invite: Annotated[str, typer.Argument(help="The line from your instructor.")],
     machine: MachineOption = None,
+    address: Annotated[
+        str, typer.Option(metavar="HOST", help="Where the class is now, if it has moved since the invite was made.")
+    ] = "",
     no_start: Annotated[
         bool, typer.Option("--no-start", help="Check and prepare only; print the line that starts the worker.")
     ] = False,
@@ -108,7 +111,7 @@ def join(
     """Join a class with this machine: check everything, then work until Ctrl-C. Outages are waited for."""
     from deployments import joining
 
-    joining.join(invite, joining.machine_name() if machine is None else machine, start=not no_start)
+    joining.join(invite, joining.machine_name() if machine is None else machine, address, start=not no_start)
 
 
 @app.command()

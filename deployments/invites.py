@@ -63,6 +63,13 @@ class Invite(BaseModel):
                 f"This invite is damaged: {len(text)} characters arrived, and they don't fit together. Copy the whole line, to its very end."
             ) from exc
 
+    def moved(self, host: str) -> "Invite":
+        """The same invite into a class that has another address now; a database elsewhere stays where it is."""
+        if not host:
+            return self
+        database = host if self.database_host == self.host else self.database_host
+        return self.model_copy(update={"host": host, "database_host": database})
+
     def command(self) -> str:
         """What the student types."""
         return f"classgan join {self.line}"

@@ -69,13 +69,19 @@ class Membership:
         self.folder.chmod(0o700)
 
 
-def join(line: str, machine: str, start: bool) -> None:
+def join(line: str, machine: str, address: str, start: bool) -> None:
     """Check everything, keep what is needed, and work until Ctrl-C.
+
+    Args:
+        line: the invite.
+        machine: what this one is called, beside the login.
+        address: where the class is, if not where the invite says.
+        start: whether to work; else the line that does it is printed.
 
     Raises:
         InviteError: the invite is damaged, or a check failed.
     """
-    invite, mine = Invite.parse(line), Membership(settings().home)
+    invite, mine = Invite.parse(line).moved(address), Membership(settings().home)
     mine.make_folder()
     examine(invite, mine)
     mine.remember(invite, machine)

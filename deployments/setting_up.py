@@ -39,6 +39,7 @@ def make_class(addresses: Sequence[str], listen: str, port: int, database_port: 
         with connect(database_url) as connection:
             require_rights(connection)
             database_port = connection.info.port
+    before = Door.load(home)
     door = made(home, known, listen, port, database_port, database_url)
     if database_url:
         migrate(database_url)
@@ -63,6 +64,11 @@ def make_class(addresses: Sequence[str], listen: str, port: int, database_port: 
         ),
         soft_wrap=True,
     )
+    if before is not None and before.addresses[0] != known[0]:
+        console.print(
+            f"Invites made before name {before.addresses[0]}; with --address {known[0]} they still lead here.",
+            soft_wrap=True,
+        )
     return door
 
 

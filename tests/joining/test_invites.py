@@ -30,6 +30,15 @@ def test_line_breaks_within_it_are_forgiven(invite):
     assert Invite.parse(f"{invite.line[:70]}\r\n  {invite.line[70:]}") == invite
 
 
+def test_a_class_that_moved_is_found_with_the_old_invite(invite):
+    moved = invite.moved("10.0.0.9")
+    assert (moved.host, moved.database_host) == ("10.0.0.9", "10.0.0.9")
+    assert moved.pin == invite.pin
+    elsewhere = invite.model_copy(update={"database_host": "db.example.edu"})
+    assert elsewhere.moved("10.0.0.9").database_host == "db.example.edu"
+    assert invite.moved("") == invite
+
+
 @pytest.mark.parametrize("length", [20, 100, -1])
 def test_a_line_cut_short_is_told_from_a_whole_one(invite, length):
     with pytest.raises(InviteError, match="Copy the whole line, to its very end"):
