@@ -145,6 +145,9 @@ class Gate:
             assert answer.json()["status"] == "ACCEPT", answer.text
         return run
 
+    def end(self, run: str) -> None:
+        self.ask("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
+
     @contextmanager
     def socket(self, login: str, path: str, secret: str | None = None) -> Iterator[ClientConnection]:
         """A websocket as this person, past the login."""
