@@ -20,10 +20,10 @@ from prefect.blocks.core import Block
 def lock() -> None:
     """Shut the doors in this process, for good."""
     # Names of modules and callables in answers; parsing a state alone would import them.
-    prefect.serializers.from_qualified_name = _refuse
-    validators.from_qualified_name = _refuse
-    prefect.serializers.PickleSerializer.loads = _refuse  # ty: ignore[invalid-assignment]
-    prefect.serializers.JSONSerializer.loads = _refuse  # ty: ignore[invalid-assignment]
+    prefect.serializers.from_qualified_name = _refuse  # ty: ignore[invalid-assignment]
+    validators.from_qualified_name = _refuse  # ty: ignore[invalid-assignment]
+    prefect.serializers.PickleSerializer.loads = _refuse
+    prefect.serializers.JSONSerializer.loads = _refuse
     prefect.results.ResultStore._from_metadata = _refuse  # ty: ignore[invalid-assignment]
     Block._from_block_document = _refuse  # ty: ignore[invalid-assignment]
     for client in (prefect.client.base.PrefectHttpxAsyncClient, prefect.client.base.PrefectHttpxSyncClient):

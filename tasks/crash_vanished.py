@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Crashed
 
 from gan_core.settings import settings
@@ -18,7 +18,7 @@ VANISHED = 180.0  # seconds of silence; heartbeats come every five
 
 
 def vanished_shifts(client: SyncPrefectClient) -> set[UUID]:
-    """Runs that Prefect shows as running although nothing was heard of their machine for VANISHED seconds.
+    """Runs that Prefect shows as taken or running although nothing was heard of their machine for VANISHED seconds.
 
     Right after a restart of the database nobody is suspected: everybody was silent while it was away.
     """
@@ -32,10 +32,15 @@ def vanished_shifts(client: SyncPrefectClient) -> set[UUID]:
     now = datetime.now(UTC)
     return {
         run.id
-        for run in runs_of_shifts(client, StateType.RUNNING)
+        for run in runs_of_shifts(client, StateType.PENDING, StateType.RUNNING)
         # A run that isn't in the table hasn't come to it yet, or its machine started anew: its own age tells.
-        if silent.get(run.id, (now - (run.start_time or now)).total_seconds()) > VANISHED
+        if silent.get(run.id, (now - _begun(run, now)).total_seconds()) > VANISHED
     }
+
+
+def _begun(run: FlowRun, otherwise: datetime) -> datetime:
+    """When it began to run; when it was taken, if it hasn't begun."""
+    return run.start_time or (run.state.timestamp if run.state else otherwise)
 
 
 def crash(client: SyncPrefectClient, runs: Collection[UUID]) -> None:

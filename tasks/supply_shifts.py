@@ -63,11 +63,12 @@ def top_up(client: SyncPrefectClient) -> int:
     online = client.read_workers_for_work_pool(
         POOL, worker_filter=WorkerFilter(status=WorkerFilterStatus(any_=[WorkerStatus.ONLINE]))
     )
-    waiting, running = (
-        runs_of_shifts(client, StateType.SCHEDULED, StateType.PENDING),
-        runs_of_shifts(client, StateType.RUNNING),
+    # A run that is taken and never begins waits for nobody: who hoards such runs must not keep the others without one.
+    waiting, taken = (
+        runs_of_shifts(client, StateType.SCHEDULED),
+        runs_of_shifts(client, StateType.PENDING, StateType.RUNNING),
     )
-    missing = max(LEAD, len(online) - len(running)) - len(waiting)
+    missing = max(LEAD, len(online) - len(taken)) - len(waiting)
     for _ in range(missing):
         client.create_flow_run_from_deployment(client.read_deployment_by_name(SHIFT).id)
     return max(0, missing)

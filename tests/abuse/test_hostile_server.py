@@ -1,0 +1,398 @@
+"""A student's machine and a class server that lies in every answer: nothing but the pinned flow ever runs there."""
+
+import json
+import pickle
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import uvicorn
+from gated import POOLS, SECRETS, Gate
+from killing import kill_tree
+from poll import wait_until
+
+from deployments.local_stack import PREFECT
+from deployments.processes import free_port
+from deployments.worker import ENTRYPOINT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+NOW = "2026-01-01T00:00:00Z"
+RUN, DEPLOYMENT, FLOW, POOL, QUEUE, BLOCK = (str(uuid.uuid4()) for _ in range(6))
+KEEP = "CLASSGAN_HOSTILE_MARK"  # a variable that only an attack sets
+FINAL = {"COMPLETED", "FAILED", "CRASHED"}
+OVER = FINAL | {"RUNNING"}  # the pinned flow itself then waits for a database, which it has none of here
+
+
+class Hostile:
+    """A Prefect server of a few answers. `poison` may change any of them: it gets method, path and the honest answer.
+
+    What it is told about the run, and the environments of the processes that run it, are kept.
+    """
+
+    def __init__(self, marker: Path, poison: Callable[[str, str, Any], Any]) -> None:
+        self.marker, self.poison, self.port = marker, poison, free_port(0)
+        self.states: list[dict] = []
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.environments: list[dict[str, str]] = []
+        self.worker: subprocess.Popen[bytes] | None = None
+        self.deployment: dict[str, Any] = {
+            "id": DEPLOYMENT,
+            "created": NOW,
+            "updated": NOW,
+            "name": "shift",
+            "flow_id": FLOW,
+            "entrypoint": ENTRYPOINT,
+            "path": None,
+            "pull_steps": [],
+            "job_variables": {},
+            "parameters": {},
+            "work_pool_name": "students",
+        }
+        self.pool: dict[str, Any] = {
+            "id": POOL,
+            "created": NOW,
+            "updated": NOW,
+            "name": "students",
+            "type": POOLS["students"],
+            "base_job_template": {"job_configuration": {}, "variables": {}},
+            "default_queue_id": QUEUE,
+            "status": "READY",
+        }
+        self.run: dict[str, Any] = {
+            "id": RUN,
+            "created": NOW,
+            "updated": NOW,
+            "name": "a-run",
+            "flow_id": FLOW,
+            "deployment_id": DEPLOYMENT,
+            "state": {"id": str(uuid.uuid4()), "type": "SCHEDULED", "name": "Scheduled", "timestamp": NOW},
+            "state_type": "SCHEDULED",
+            "state_name": "Scheduled",
+            "parameters": {"idle_seconds": 1, "max_minutes": 1},
+            "job_variables": {},
+            "tags": [],
+            "labels": {},
+        }
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})
+        elif scope["type"] == "http":
+            body = b""
+            while True:
+                message = await receive()
+                body += message.get("body", b"")
+                if not message.get("more_body"):
+                    break
+            headers = {k.decode(): v.decode() for k, v in scope["headers"]}
+            path = scope["path"].removeprefix("/api")
+            self.asked.append((scope["method"], path, headers))
+            status, answer, extra = self.poisoned(scope["method"], path, json.loads(body or b"null"))
+            head = [(b"content-type", b"application/json"), *((k.encode(), v.encode()) for k, v in extra.items())]
+            await send({"type": "http.response.start", "status": status, "headers": head})
+            await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+    def poisoned(self, method: str, path: str, body: Any) -> tuple[int, Any, dict[str, str]]:
+        answer = self.poison(method, path, self.honest(method, path, body))
+        return answer if isinstance(answer, tuple) else (200, answer, {})
+
+    def honest(self, method: str, path: str, body: Any) -> Any:
+        if path.endswith("/set_state"):
+            self.states.append(body["state"])
+            if body["state"]["type"] == "RUNNING":
+                self.look()
+            state = {**body["state"], "id": str(uuid.uuid4()), "timestamp": NOW, "data": None}
+            self.run |= {"state": state, "state_type": state["type"], "state_name": state["name"]}
+            return {"state": state, "status": "ACCEPT", "details": {"type": "accept_details"}}
+        if path.endswith("/get_scheduled_flow_runs"):
+            waits = self.run["state_type"] == "SCHEDULED"
+            return [{"work_pool_id": POOL, "work_queue_id": QUEUE, "flow_run": self.run}] if waits else []
+        known = {
+            "/work_pools/students": self.pool,
+            f"/deployments/{DEPLOYMENT}": self.deployment,
+            f"/flow_runs/{RUN}": self.run,
+            f"/flows/{FLOW}": {"id": FLOW, "created": NOW, "updated": NOW, "name": "gradient-compute", "tags": []},
+            "/admin/version": "3.9.1",
+            "/admin/storage": {"default_result_storage_block_id": None},
+            "/artifacts/": {
+                "id": str(uuid.uuid4()),
+                "created": NOW,
+                "updated": NOW,
+                "key": "shift",
+                "type": "markdown",
+            },
+        }
+        return known.get(path, [] if method == "POST" else {})
+
+    def look(self) -> None:
+        """The environments of the worker's children, at the moment at which one says that it runs."""
+        assert self.worker is not None
+        for process in psutil.Process(self.worker.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                self.environments.append(process.environ())
+
+    @property
+    def types(self) -> list[str]:
+        return [state["type"] for state in self.states]
+
+    @property
+    def messages(self) -> str:
+        return " ".join(str(state.get("message")) for state in self.states)
+
+
+@contextmanager
+def served(app: Any, port: int) -> Iterator[None]:
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", lifespan="off", ws="websockets-sansio")
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_until(lambda: server.started, 20, "the fake server")
+        yield
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def attack(tmp_path: Path) -> Callable[..., Hostile]:
+    """Let a worker meet a hostile server until it has answered `until`; nobody may have made the marker."""
+
+    def against(
+        poison: Callable[[Hostile, str, str, Any], Any],
+        until: Callable[[Hostile], bool] = lambda server: bool(set(server.types) & OVER),
+        prepare: Callable[[Hostile], None] = lambda server: None,
+    ) -> Hostile:
+        marker = tmp_path / "marker"
+        server = Hostile(marker, lambda method, path, answer: poison(server, method, path, answer))
+        prepare(server)
+        environment = {
+            **Gate.environment(None),  # ty: ignore
+            "PREFECT_HOME": str(tmp_path / "home"),
+            "PREFECT_API_URL": f"http://127.0.0.1:{server.port}/api",
+            "PREFECT_API_AUTH_STRING": f"ada:{SECRETS['ada']}",
+            "CLASSGAN_HOME": str(tmp_path / "classgan"),
+            "PREFECT_CLIENT_MAX_RETRIES": "1",
+        }
+        with served(server, server.port), (tmp_path / "worker.log").open("wb") as log:
+            server.worker = subprocess.Popen(
+                [*PREFECT, "worker", "start", "--pool", "students", "--type", "gan-student", "--name", "ada"],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                cwd=tmp_path,
+            )
+            try:
+                wait_until(lambda: until(server) or server.worker.poll() is not None, 90, f"the attack; see {log.name}")
+            finally:
+                with suppress(psutil.NoSuchProcess):  # it may have ended by itself
+                    kill_tree(server.worker.pid)
+                server.worker.wait()
+        assert not marker.exists(), (tmp_path / "worker.log").read_text()
+        return server
+
+    return against
+
+
+def same(server: Hostile, method: str, path: str, answer: Any) -> Any:
+    return answer
+
+
+def poison_everything(server: Hostile) -> None:
+    """All that a process worker would obey: command, environment, folder, pull steps, template, path."""
+    touch = f"touch '{server.marker}'"
+    evil = {
+        "command": touch,
+        "env": {KEEP: "1", "PYTHONSTARTUP": "/x", "PREFECT__FLOW_ENTRYPOINT": "os.getcwd"},
+        "working_dir": "/",
+    }
+    server.deployment |= {
+        "pull_steps": [{"prefect.deployments.steps.run_shell_script": {"script": touch}}],
+        "path": "/",
+        "job_variables": evil,
+    }
+    server.run["job_variables"] = evil
+    server.pool["base_job_template"] = {
+        "job_configuration": {"command": touch, "env": {KEEP: "1"}},
+        "variables": {"type": "object", "properties": {"command": {"type": "string", "default": touch}}},
+    }
+
+
+def test_command_environment_pull_steps_path_and_template_are_never_looked_at(attack):
+    server = attack(same, prepare=poison_everything)
+    assert "RUNNING" in server.types, server.states  # the pinned flow did run
+    assert server.environments
+    for environment in server.environments:
+        assert KEEP not in environment
+        assert "PYTHONSTARTUP" not in environment
+        assert environment["PREFECT__FLOW_ENTRYPOINT"] == ENTRYPOINT
+        assert environment["CLASSGAN_WORKER_NAME"] == "ada"
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    ["flows.train.train", "evil.py:flow", f"{ENTRYPOINT} ", None, ["x"]],
+)
+def test_another_entrypoint_is_refused(attack, entrypoint):
+    server = attack(
+        same,
+        prepare=lambda server: server.deployment.update(entrypoint=entrypoint),
+        until=lambda server: "CRASHED" in server.types or asks(server, f"/deployments/{DEPLOYMENT}") > 3,
+    )
+    assert "RUNNING" not in server.types
+    assert not server.environments
+
+
+def asks(server: Hostile, path: str) -> int:
+    return sum(asked == path for _, asked, _ in server.asked)
+
+
+class Bomb:
+    """Unpickled, it makes the marker."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple:
+        return (Path.touch, (self.marker,))
+
+
+@pytest.mark.parametrize("kind", ["COMPLETED", "FAILED"])
+def test_a_state_that_names_a_pickle_to_load_stays_data(attack, tmp_path, kind):
+    """Prefect's engine would fetch the result that a state names, with the serializer that it names, and unpickle it."""
+    import base64
+
+    bomb = tmp_path / "bomb"
+    bomb.write_text(
+        json.dumps(
+            {
+                "metadata": {"storage_key": str(bomb), "serializer": {"type": "pickle"}, "prefect_version": "3.9.1"},
+                "result": base64.encodebytes(pickle.dumps(Bomb(tmp_path / "marker"))).decode(),
+            }
+        )
+    )
+    metadata = {"storage_key": str(bomb), "serializer": {"type": "pickle"}, "prefect_version": "3.9.1"}
+
+    def poison(server: Hostile, method: str, path: str, answer: Any) -> Any:
+        if path.endswith("/set_state") and server.types[-1] == "RUNNING":
+            state = {"id": str(uuid.uuid4()), "type": kind, "name": kind.title(), "timestamp": NOW, "data": metadata}
+            return {"state": state, "status": "REJECT", "details": {"type": "reject_details", "reason": "x"}}
+        return answer
+
+    server = attack(poison, until=lambda server: "RUNNING" in server.types and ended(server))
+    assert "RUNNING" in server.types
+
+
+def ended(server: Hostile) -> bool:
+    """Whether the process that ran the shift is gone."""
+    assert server.worker is not None
+    alive = []
+    for process in psutil.Process(server.worker.pid).children(recursive=True):
+        with suppress(psutil.Error):  # it may be going now
+            alive += [process] if "deployments.locked" in process.cmdline() else []
+    return bool(server.environments) and not alive
+
+
+def test_a_state_that_names_a_module_to_import_imports_nothing(attack, tmp_path):
+    """Reading such a state alone would import the module, in the worker itself."""
+    (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')\ndumps = loads = print\n")
+
+    def prepare(server: Hostile) -> None:
+        server.run["state"]["data"] = {
+            "storage_key": "x",
+            "serializer": {"type": "pickle", "picklelib": "evil_module"},
+            "prefect_version": "3.9.1",
+        }
+
+    import os
+
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(tmp_path), before]))  # as if it were installed
+    try:
+        attack(
+            same,
+            prepare=prepare,
+            until=lambda server: (
+                bool(server.states) or asks(server, "/work_pools/students/get_scheduled_flow_runs") > 2
+            ),
+        )
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def test_storage_that_the_server_names_is_not_used(attack, tmp_path):
+    folder = tmp_path / "marker"  # a folder there is as bad as a file
+
+    def poison(server: Hostile, method: str, path: str, answer: Any) -> Any:
+        if path == "/admin/storage":
+            return {"default_result_storage_block_id": BLOCK}
+        if path.startswith("/block_documents/"):
+            schema = {"id": BLOCK, "checksum": "x", "fields": {}, "block_type_id": BLOCK, "capabilities": []}
+            return {
+                "id": BLOCK,
+                "name": "evil",
+                "data": {"basepath": str(folder)},
+                "block_type_id": BLOCK,
+                "block_schema_id": BLOCK,
+                "block_schema": schema,
+                "block_type_name": "Local File System",
+                "block_document_references": {},
+            }
+        return answer
+
+    server = attack(poison, until=lambda server: bool(set(server.types) & FINAL))
+    assert server.types[-1] in ("FAILED", "CRASHED")
+    assert "refused: this machine makes no objects" in (tmp_path / "worker.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"max_minutes": "rm -rf /", "idle_seconds": 1},
+        {"max_minutes": {"__prefect_kind": "jinja", "template": "{{ 1 }}"}, "idle_seconds": 1},
+        {"max_minutes": 1, "idle_seconds": 1, "x": "y" * 20_000_000},
+        {"max_minutes": 1e308, "idle_seconds": -1},
+    ],
+    ids=["text", "template", "huge", "out of range"],
+)
+def test_parameters_are_numbers_within_bounds_or_the_run_fails(attack, parameters):
+    server = attack(same, prepare=lambda server: server.run.update(parameters=parameters))
+    assert not {"RUNNING", "COMPLETED"} & set(server.types)
+    assert {"FAILED", "CRASHED"} & set(server.types)
+
+
+@pytest.mark.parametrize("answer", [None, {"x": 1}, "text", [{"flow_run": {"id": "no id"}}]])
+def test_answers_of_wrong_kinds_run_nothing(attack, answer):
+    polls = "/work_pools/students/get_scheduled_flow_runs"
+    server = attack(
+        lambda server, method, path, honest: answer if path == polls else honest,
+        until=lambda server: asks(server, polls) >= 2,
+    )
+    assert not server.states
+
+
+def test_a_redirect_leads_nowhere(attack):
+    """Neither the request nor the credential goes to another host."""
+    other = Hostile(Path("/nowhere"), lambda method, path, answer: answer)
+    polls = "/work_pools/students/get_scheduled_flow_runs"
+
+    def poison(server: Hostile, method: str, path: str, honest: Any) -> Any:
+        return (307, {}, {"location": f"http://127.0.0.1:{other.port}/api{path}"}) if path == polls else honest
+
+    with served(other, other.port):
+        server = attack(poison, until=lambda server: asks(server, polls) >= 2)
+        assert asks(server, polls) >= 1
+    assert other.asked == []
