@@ -7,7 +7,7 @@ from uuid import UUID
 from deployments.gate_logins import Person
 
 MACHINES = 32  # names of workers a student may have, as in the database
-SUFFIX = re.compile(r"[.\- ][\w.\- ]{1,40}")
+SUFFIX = re.compile(r"[.\- ][\w.:\- ]{1,40}")
 
 
 def machine_name(person: Person, asked: Any, students: list[str]) -> str:

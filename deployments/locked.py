@@ -17,17 +17,24 @@ from prefect._internal.schemas import validators
 from prefect.blocks.core import Block
 
 
+DOORS: tuple[tuple[Any, str], ...] = (
+    # Modules and callables by name: reading a state alone would import them.
+    (prefect.serializers, "from_qualified_name"),
+    (validators, "from_qualified_name"),
+    (prefect.serializers.PickleSerializer, "loads"),
+    (prefect.serializers.JSONSerializer, "loads"),
+    (prefect.results.ResultStore, "_from_metadata"),
+    (Block, "_from_block_document"),
+)
+
+
 def lock() -> None:
     """Shut the doors in this process, for good."""
-    # Names of modules and callables in answers; parsing a state alone would import them.
-    prefect.serializers.from_qualified_name = _refuse  # ty: ignore[invalid-assignment]
-    validators.from_qualified_name = _refuse  # ty: ignore[invalid-assignment]
-    prefect.serializers.PickleSerializer.loads = _refuse
-    prefect.serializers.JSONSerializer.loads = _refuse
-    prefect.results.ResultStore._from_metadata = _refuse  # ty: ignore[invalid-assignment]
-    Block._from_block_document = _refuse  # ty: ignore[invalid-assignment]
+    for owner, name in DOORS:
+        getattr(owner, name)  # another Prefect may have moved it: then nothing shall run
+        setattr(owner, name, _refuse)
     for client in (prefect.client.base.PrefectHttpxAsyncClient, prefect.client.base.PrefectHttpxSyncClient):
-        client.follow_redirects = property(lambda self: False, lambda self, wanted: None)  # ty: ignore
+        client.follow_redirects = property(lambda self: False, lambda self, wanted: None)  # ty: ignore[invalid-assignment]
     websockets.asyncio.client.MAX_REDIRECTS = 1  # the first answer that redirects is an error
 
 

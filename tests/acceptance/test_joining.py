@@ -144,7 +144,7 @@ def test_no_start_prepares_a_machine_that_the_ordinary_command_then_runs(campus)
     invite = campus.invite("alan")
     assert campus.join(invite, "--no-start").wait(120) == 0
     said = campus.said(invite)
-    assert "prefect worker start --pool students --name alan-laptop" in said
+    assert "prefect worker start --pool students --type gan-student --name alan-laptop" in said
     kept = next(campus.folder.glob("alan*/kept/student/settings.env"))
     assert kept.stat().st_mode & 0o077 == 0
     line = said.strip().splitlines()[-1].replace("prefect worker", f"exec '{sys.executable}' -P -m prefect worker")
