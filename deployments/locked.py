@@ -16,7 +16,6 @@ import websockets.asyncio.client
 from prefect._internal.schemas import validators
 from prefect.blocks.core import Block
 
-
 DOORS: tuple[tuple[Any, str], ...] = (
     # Modules and callables by name: reading a state alone would import them.
     (prefect.serializers, "from_qualified_name"),
