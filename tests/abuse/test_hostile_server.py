@@ -41,6 +41,7 @@ class Hostile:
         self.states: list[dict] = []
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.environments: list[dict[str, str]] = []
+        self.elsewhere = ""  # where websockets are sent to
         self.worker: subprocess.Popen[bytes] | None = None
         self.deployment: dict[str, Any] = {
             "id": DEPLOYMENT,
@@ -84,7 +85,13 @@ class Hostile:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
             await receive()
-            await send({"type": "websocket.close"})
+            self.asked.append(("WEBSOCKET", scope["path"], {}))
+            if self.elsewhere:
+                head = [(b"location", f"{self.elsewhere.replace('http', 'ws')}{scope['path']}".encode())]
+                await send({"type": "websocket.http.response.start", "status": 307, "headers": head})
+                await send({"type": "websocket.http.response.body", "body": b""})
+            else:
+                await send({"type": "websocket.close"})
         elif scope["type"] == "http":
             body = b""
             while True:
@@ -393,6 +400,12 @@ def test_a_redirect_leads_nowhere(attack):
         return (307, {}, {"location": f"http://127.0.0.1:{other.port}/api{path}"}) if path == polls else honest
 
     with served(other, other.port):
-        server = attack(poison, until=lambda server: asks(server, polls) >= 2)
+        elsewhere = f"http://127.0.0.1:{other.port}"
+        server = attack(
+            poison,
+            until=lambda server: asks(server, polls) >= 2,
+            prepare=lambda server: setattr(server, "elsewhere", elsewhere),
+        )
         assert asks(server, polls) >= 1
+        assert "WEBSOCKET" in [method for method, _, _ in server.asked]
     assert other.asked == []
