@@ -30,7 +30,7 @@ AGREES = 0.25  # share of the usual agreement: less is odd, and as much in the o
 TELLS = 5.0  # times chance (1/√numbers): usual agreement below which a direction says nothing
 COPY = 1e-4  # 1 - cosine of a copy, at most; the nearest honest ones differed by 6e-4
 NEARER = 0.02  # ... and of how much two contributions of this round usually differ
-LATELY = 10  # of a student's contributions: the second odd one among them is refused
+LATELY, OFTEN = 10, 3  # a student's latest contributions, and how many of them, and half of them, must be odd
 ADVICE = "if this machine computed honestly, update classgan on it and start its worker again"
 
 NETWORKS: tuple[Part, ...] = ("generator", "discriminator")
@@ -91,7 +91,7 @@ def _folded(vector: Tensor, signs: Tensor) -> Tensor:
 
 
 class Gates:
-    """A training's judgement of its rounds. Remembers which contributions were odd lately: once may happen to anybody."""
+    """A training's judgement of its rounds. Remembers whose contributions were odd lately: now and then may happen to anybody."""
 
     def __init__(self) -> None:
         self._lately: dict[str, dict[int, bool]] = defaultdict(dict)  # by student: contribution → whether it was odd
@@ -104,12 +104,15 @@ class Gates:
             lately[sketch.contribution] = sketch.contribution in found
             while len(lately) > LATELY:
                 del lately[next(iter(lately))]
-        students = {sketch.contribution: sketch.student for sketch in sketches}
         return {
-            contribution: finding.reason
-            for contribution, finding in found.items()
-            if finding.certain or sum(self._lately[students[contribution]].values()) > 1
+            sketch.contribution: finding.reason
+            for sketch in sketches
+            if (finding := found.get(sketch.contribution)) and (finding.certain or self._often(sketch.student))
         }
+
+    def _often(self, student: str) -> bool:
+        lately = self._lately[student].values()
+        return sum(lately) >= max(OFTEN, len(lately) / 2)
 
 
 def findings(plan: Plan, sketches: Sequence[Sketch]) -> dict[int, Finding]:
