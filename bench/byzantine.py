@@ -112,13 +112,13 @@ def plan_for(quick: bool) -> Plan:
         latent_dim=32,
         images_per_unit=64 if quick else 256,
         quorum=WORKERS * (64 if quick else 256),
-        iterations=2 if quick else 20,
+        iterations=2 if quick else 16,
     )
 
 
 def begun(plan: Plan, images: ImageSet, quick: bool) -> State:
     """What one machine alone has trained so far: those eight go on with it."""
-    alone = plan.changed(images_per_unit=640, quorum=640, iterations=2 if quick else 30)
+    alone = plan.changed(images_per_unit=640, quorum=640, iterations=2 if quick else 45)
     state = train_plain(alone, images)
     state.iteration = 0
     return state

@@ -22,8 +22,8 @@ from gan_core.plan import Plan
 # Each limit is wide for what honest contributions showed when they were measured: the table in docs/policies.md.
 STUDENTS = 3  # with fewer in a round nobody can say who of them is wrong
 FOLDED = 1 << 16  # numbers of a part's sketch: cosines are right within 0.004
-TIMES = 4.0  # longer or shorter than the others: odd
-FAR = 20.0  # longer by as much: refused the first time. Norm statistics may shrink to a fifth within an iteration
+TIMES = 4.0  # longer or shorter than the others; honest ones stayed within 2.3
+STATISTICS_TIMES = 20.0  # of norm statistics, which may shrink to a fifth within a training's first lease
 SPREADS = 6.0  # median deviations of log lengths: where honest ones differ by more than TIMES, this many are taken
 SCATTERS = 4.0  # ... of agreements: where honest ones ask for one thing and others for the contrary, fewer can be told
 AGREES = 0.25  # share of the usual agreement: less is odd, and as much in the opposite direction refused the first time
@@ -167,7 +167,7 @@ def _odd_lengths(plan: Plan, sketches: Sequence[Sketch]) -> list[tuple[int, Find
         spread = _usual(sketches, [abs(log - middle) for log in logs]) if math.isfinite(middle) else math.inf
         if math.isinf(spread):
             continue
-        limit = max(math.log(TIMES if part in NETWORKS else FAR), SPREADS * spread)
+        limit = max(math.log(TIMES if part in NETWORKS else STATISTICS_TIMES), SPREADS * spread)
         for sketch, size, log in zip(sketches, sizes, logs, strict=True):
             usual = math.exp(middle) * size
             if log > middle + limit:
@@ -175,7 +175,7 @@ def _odd_lengths(plan: Plan, sketches: Sequence[Sketch]) -> list[tuple[int, Find
                     f"its {part} part has length {sketch.lengths[part]:.3g}, for {sketch.images} images of this round {usual:.3g} is usual "
                     f"and at most {usual * math.exp(limit):.3g} is taken; {ADVICE}"
                 )
-                found.append((sketch.contribution, Finding(reason, log > middle + max(limit, math.log(FAR)))))
+                found.append((sketch.contribution, Finding(reason, certain=True)))
             short[sketch.contribution] += part in NETWORKS and log < middle - limit and sketch.images >= least
     found += [
         (sketch.contribution, Finding(_too_short(sketch), certain=False))
