@@ -108,14 +108,14 @@ def test_of_two_equal_contributions_the_later_one_is_refused(plan, layout):
 def test_honest_ones_pass(count, plan, layout):
     """Also with leases of very different sizes, and an epoch's last unit of a few images."""
     for seed in range(30):
-        students, gates = Students(layout, seed), Gates()
+        students = Students(layout, seed)
         for _ in range(2):
             units = [1 + n * seed % 8 for n in range(count)]
             sketches = [students.sketch(f"s{n}", students.honest(u), u) for n, u in enumerate(units)]
             few = Vectors(0.1 * students.drawn(layout.length("generator")), *few_parts(students))
             students.sent += 1
             sketches.append(students.sketcher.sketch(students.sent, "s0", 2, few))
-            assert gates.refusals(plan, sketches) == {}
+            assert findings(plan, sketches) == {}
             students.next_round()
 
 
@@ -185,15 +185,27 @@ def test_now_and_then_may_happen_to_anybody(plan, layout):
 
 def test_a_discriminator_that_is_right_about_everything_accuses_nobody(plan, layout):
     """Some units ask for nothing, others for single images' sake: lengths are wild, and directions chance."""
-    students, gates = Students(layout), Gates()
+    students = Students(layout)
     for _ in range(20):
         sketches = []
         for n in range(8):
             vectors = students.honest()
-            vectors.discriminator = students.drawn(len(vectors.discriminator)) * (n % 3)
+            vectors.discriminator = students.drawn(len(vectors.discriminator)) * (0, 1, 10, 100)[n % 4]
             sketches.append(students.sketch(f"s{n}", vectors))
-        assert gates.refusals(plan, sketches) == {}
+        assert findings(plan, sketches) == {}
         students.next_round()
+
+
+def test_a_class_that_is_not_of_one_mind_accuses_nobody(plan, layout):
+    """From agreeing well to not at all, without a gap: whoever is last is not therefore wrong."""
+    students = Students(layout)
+    sketches = []
+    for n, share in enumerate((1.0, 0.9, 0.8, 0.6, 0.4, 0.3, 0.1, 0.0)):
+        vectors = students.honest()
+        noise = students.drawn(len(vectors.generator))
+        vectors.generator = share * students.common["generator"] + math.sqrt(1 - share**2) * noise
+        sketches.append(students.sketch(f"s{n}", vectors))
+    assert findings(plan, sketches) == {}
 
 
 def test_a_variance_below_zero_is_refused(layout):
@@ -217,6 +229,10 @@ def test_a_folded_sketch_keeps_cosines_and_no_two_rounds_fold_alike():
         for sketcher in (Sketcher(layout), Sketcher(layout))
     ]  # fmt: skip
     true = float(torch.nn.functional.cosine_similarity(a, b, dim=0))
+    huge = Vectors(torch.full((length,), 3e38), torch.zeros(0), torch.zeros(0))
+    assert float(Sketcher(layout).sketch(9, "s", 1, huge).directions["generator"].float().norm()) == pytest.approx(
+        1, abs=0.01
+    )
     for first, second in sketches:
         assert float(first @ second) == pytest.approx(true, abs=0.02)
     assert abs(float(sketches[0][0] @ sketches[1][0])) < 0.02
