@@ -65,7 +65,7 @@ class Sketcher:
         random.seed()  # from the system: a known one could be crafted against
         for part in PARTS:
             if length := layout.length(part):
-                self._signs[part] = torch.randint(0, 2, (length,), dtype=torch.int8, generator=random).mul_(2).sub_(1)
+                self._signs[part] = torch.empty(length).bernoulli_(0.5, generator=random).mul_(2).sub_(1)
 
     def sketch(self, contribution: int, student: str, images: int, vectors: Vectors) -> Sketch:
         """The contribution's sketch.
@@ -77,17 +77,18 @@ class Sketcher:
             if (least := float(vectors.statistics[spec.start : spec.stop].min())) < 0:
                 raise PayloadError(f"{spec.name} holds the variance {least:.3g}, 0 is the least possible; {ADVICE}")
         lengths = {part: float(vectors.part(part).norm()) for part in self._signs}
-        directions = {part: _folded(vectors.part(part), signs) for part, signs in self._signs.items()}
+        directions = {part: _folded(vectors.part(part), signs, lengths[part]) for part, signs in self._signs.items()}
         return Sketch(contribution, student, images, lengths, directions)
 
 
-def _folded(vector: Tensor, signs: Tensor) -> Tensor:
+def _folded(vector: Tensor, signs: Tensor, length: float) -> Tensor:
     """Number i is added to number i mod FOLDED; random signs make what meets there cancel out on average."""
-    largest = float(vector.abs().max())
-    vector = vector / largest * signs if largest else vector  # no sum of finite numbers must become infinite
-    if vector.numel() > FOLDED:
-        vector = F.pad(vector, (0, -vector.numel() % FOLDED)).view(-1, FOLDED).sum(dim=0)
-    return F.normalize(vector, dim=0).half()
+    if math.isinf(length):  # finite numbers whose squares are not
+        vector = vector / vector.abs().max()
+    folded = torch.zeros(min(FOLDED, len(vector)))
+    for numbers, their_signs in zip(vector.split(FOLDED), signs.split(FOLDED), strict=True):
+        folded[: len(numbers)].addcmul_(numbers, their_signs)  # one pass: this is on the way to the next weights
+    return (folded / (float(folded.norm()) or 1.0)).half()
 
 
 class Gates:
