@@ -14,6 +14,7 @@ from psycopg import Connection
 from gan_core import checkpoints
 from gan_core.checkpoints import Checkpoints, Snapshot
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
+from gan_core.gates import Gates
 from gan_core.gradients import warm_up
 from gan_core.images import open_images
 from gan_core.leadership import Leadership
@@ -50,7 +51,7 @@ class Coordinator:
         self._checkpoints: Checkpoints | None = None
         self._aggregate: Aggregate | None = None
         self._opened = queue.Opened(quorum=0, position=0)
-        self._lengths = Lengths()
+        self._lengths, self._gates = Lengths(), Gates()
         self._told = 0  # the last event that the log has shown
 
     def __enter__(self) -> "Coordinator":
@@ -204,14 +205,13 @@ class Coordinator:
             Finished: a person paused or cancelled the training meanwhile.
         """
         number, quorum, started = self.state.iteration, self._opened.quorum, time.monotonic()
-        round_ = Round(self.plan, self.layout, self.training_id, number, quorum, self._lengths)
+        round_ = Round(self.plan, self.layout, self.training_id, number, quorum, self._lengths, self._gates)
         deadline, moved = self._deadline(), started
         while True:
             self._step()
             closed = self.link.call(round_.look)
             late = time.monotonic() - started >= deadline and round_.images >= self.plan.min_quorum * quorum
-            if closed or late:
-                self.link.call(round_.finish)
+            if (closed or late) and self.link.call(round_.finish):
                 if 0 < round_.images < quorum:
                     why = f"its deadline of {deadline:.0f} s has passed" if late else "the other units were given up"
                     self._note(

@@ -1,4 +1,8 @@
-"""One iteration's contributions on their way into the sum, which is built in unit order whoever comes first."""
+"""One iteration's contributions on their way into the sum, which is built in unit order whoever comes first.
+
+Each is looked at twice: alone when it comes, beside the others when the round is about to close. One that is refused
+then is taken out of the sum exactly: the sum is built again, from the payloads of those that stay.
+"""
 
 import logging
 import statistics
@@ -9,6 +13,7 @@ from dataclasses import dataclass
 from psycopg import Connection
 
 from gan_core.errors import PayloadError
+from gan_core.gates import Gates, Sketch, Sketcher
 from gan_core.models import Layout, Part, Vectors
 from gan_core.plan import Plan
 from gan_core.policies.codecs import decode
@@ -55,25 +60,27 @@ class Lengths:
 
 
 class Round:
-    """Fed by `look` as often as something may have come; closed by `finish`.
+    """Fed by `look` as often as something may have come; closed by `finish`, unless that finds something odd.
 
     Args:
         quorum: images that close it.
         lengths: of earlier contributions; this round's are added.
+        gates: of this training.
     """
 
     def __init__(
-        self, plan: Plan, layout: Layout, training_id: int, iteration: int, quorum: int, lengths: Lengths
+        self, plan: Plan, layout: Layout, training_id: int, iteration: int, quorum: int, lengths: Lengths, gates: Gates
     ) -> None:
         self.quorum = quorum
-        self._plan, self._layout, self._lengths = plan, layout, lengths
+        self._plan, self._layout, self._lengths, self._gates = plan, layout, lengths, gates
         self._training_id, self._iteration = training_id, iteration
         self._known: dict[int, queue.Arrival] = {}  # by first ordinal: those not yet in the sum
         self._decoded: dict[int, Vectors] = {}  # some of them, decoded ahead of their turn
-        self._workers: set[str] = set()
         self._included: list[int] = []
+        self._taken: dict[int, tuple[queue.Arrival, Sketch]] = {}  # in the sum or not, by id
+        self._odd: dict[int, str] = {}  # of those: what is to be refused, and why
+        self._sketcher = Sketcher(layout)
         self.aggregate = Aggregate(plan)
-        self.images = 0
         self.progress = queue.Progress(open=0, leased=0, done=0, frontier=None, workers_online=0)
 
     def look(self, connection: Connection) -> bool:
@@ -81,32 +88,56 @@ class Round:
         # The frontier first: whatever lies before it had arrived by then, so the list read next holds all of it.
         self.progress = queue.progress(connection, self._training_id, self._iteration)
         frontier = self.progress.frontier
-        seen = {*self._included, *(arrival.id for arrival in self._known.values())}
         for arrival in queue.arrivals(connection, self._training_id, self._iteration):
-            if arrival.id in seen:
+            if arrival.id in self._taken:
                 continue
             try:
                 vectors = self._read(connection, arrival)
                 self._lengths.check(vectors)
+                sketch = self._sketcher.sketch(arrival.id, arrival.student, arrival.images, vectors)
             except PayloadError as exc:
-                log.warning("Refused a contribution of %s: %s", arrival.worker, exc)
-                queue.refuse(connection, arrival.id, str(exc))
+                self._refuse(connection, arrival, str(exc))
                 return False  # its units are open again: look anew before anything behind them is added
             self._known[arrival.first_ordinal] = arrival
+            self._taken[arrival.id] = arrival, sketch
             if len(self._decoded) < LOOKAHEAD:
                 self._decoded[arrival.first_ordinal] = vectors
-            self.images += arrival.images
-            self._workers.add(arrival.worker)
         self._add(connection, sorted(o for o in self._known if frontier is None or o < frontier))
         return self.images >= self.quorum or not (self.progress.open or self.progress.leased)
 
-    def finish(self, connection: Connection) -> None:
-        """Add what lies behind units that never came."""
-        self._add(connection, sorted(self._known))
+    def finish(self, connection: Connection) -> bool:
+        """Compare the contributions, then add what lies behind units that never came.
+
+        Returns:
+            False when some were refused: their units are open again, and the round goes on.
+        """
+        # Kept until each is refused: a connection that breaks in between lets this be called again.
+        self._odd = self._odd or self._gates.refusals(self._plan, [sketch for _, sketch in self._taken.values()])
+        if not self._odd:
+            self._add(connection, sorted(self._known))
+            return True
+        while self._odd:
+            odd, reason = next(iter(self._odd.items()))
+            self._refuse(connection, self._taken[odd][0], reason)
+            del self._taken[odd], self._odd[odd]
+        self._known = {arrival.first_ordinal: arrival for arrival, _ in self._taken.values()}
+        self._included, self.aggregate = [], Aggregate(self._plan)
+        self._decoded.clear()
+        return False
+
+    @property
+    def images(self) -> int:
+        """Of everything that was taken in."""
+        return sum(arrival.images for arrival, _ in self._taken.values())
 
     @property
     def gathered(self) -> Gathered:
-        return Gathered(tuple(self._included), self.images, len(self._workers))
+        workers = {arrival.worker for arrival, _ in self._taken.values()}
+        return Gathered(tuple(self._included), self.images, len(workers))
+
+    def _refuse(self, connection: Connection, arrival: queue.Arrival, reason: str) -> None:
+        log.warning("Refused a contribution of %s: %s", arrival.worker, reason)
+        queue.refuse(connection, arrival.id, reason)
 
     def _add(self, connection: Connection, ordinals: Iterable[int]) -> None:
         for ordinal in ordinals:

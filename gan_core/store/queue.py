@@ -18,6 +18,7 @@ class Arrival:
     first_ordinal: int  # its place in the sum
     images: int
     worker: str
+    student: str  # the login
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +68,8 @@ def arrivals(connection: Connection, training_id: int, iteration: int) -> list[A
     """The accepted contributions of an iteration, in the order in which they are added up."""
     with connection.cursor(row_factory=class_row(Arrival)) as cursor:
         return cursor.execute(
-            "SELECT c.id, c.first_ordinal, c.images, w.name AS worker FROM classgan.contributions AS c"
-            " JOIN classgan.workers AS w ON w.id = c.worker_id"
+            "SELECT c.id, c.first_ordinal, c.images, w.name AS worker, s.login AS student FROM classgan.contributions AS c"
+            " JOIN classgan.workers AS w ON w.id = c.worker_id JOIN classgan.students AS s ON s.id = w.student_id"
             " WHERE c.training_id = %s AND c.iteration = %s AND c.verdict = 'accepted' ORDER BY c.first_ordinal",
             (training_id, iteration),
         ).fetchall()
