@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +20,12 @@ from gan_core.units import WorkUnit
 
 log = logging.getLogger("classgan.checker")
 
+Beat = Callable[[], None]
+
+
+class Interrupted(Exception):
+    """Raised by a beat: the check at hand is given up, and made later by whoever looks next."""
+
 
 def recompute(
     plan: Plan,
@@ -28,11 +34,13 @@ def recompute(
     units: Sequence[WorkUnit],
     weights: Vectors,
     blurred: bool = False,
+    on_batch: Beat = lambda: None,
 ) -> tuple[Vectors, Track]:
     """A lease's contribution, and the way to it.
 
     Args:
         blurred: rounded to bfloat16 wherever PyTorch can: further off than any honest device.
+        on_batch: called after each batch.
     """
     wanted = edges(sum(-(-unit.images // plan.batch_size) for unit in units))
     done, points = 0, [weights]
@@ -42,6 +50,7 @@ def recompute(
         done += 1
         if done in wanted and plan.contribution == "local_steps":
             points.append(networks.read())
+        on_batch()
 
     # Without the cache: it would go on computing with the weights before the first step.
     with torch.autocast(networks.device.type, torch.bfloat16, enabled=blurred, cache_enabled=False):
@@ -52,15 +61,21 @@ def recompute(
 
 
 def check(
-    plan: Plan, networks: Networks, images: ImageSet, units: Sequence[WorkUnit], weights: Vectors, claimed: Vectors
+    plan: Plan,
+    networks: Networks,
+    images: ImageSet,
+    units: Sequence[WorkUnit],
+    weights: Vectors,
+    claimed: Vectors,
+    on_batch: Beat = lambda: None,
 ) -> Finding:
     """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation."""
-    _, path = recompute(plan, networks, images, units, weights)
+    _, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
     likeness = alike(claimed, path)
     finding = judge(likeness)
     if finding.valid:
         return finding
-    twin, _ = recompute(plan, networks, images, units, weights, blurred=True)
+    twin, _ = recompute(plan, networks, images, units, weights, blurred=True, on_batch=on_batch)
     return judge(likeness, alike(twin, path))
 
 
@@ -72,6 +87,8 @@ class Checker:
         images: the training's, where they are open already.
         device: to recompute on.
         cache, data: as a shift's; needed without images.
+        on_batch: called after each batch; may raise Interrupted.
+        should_stop: whether an outage of the database ends the waiting.
     """
 
     def __init__(
@@ -83,26 +100,33 @@ class Checker:
         device: str = "cpu",
         cache: Path = Path(),
         data: Path = Path(),
+        on_batch: Beat = lambda: None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.link = Link(url)
+        self.link = Link(url, should_stop=should_stop)
+        self._on_batch = on_batch
         self.training_id = training_id
         self._images, self._device, self._cache, self._data = images, device, cache, data
         self._networks: tuple[Plan, Networks] | None = None
 
     def check_next(self) -> bool:
-        """Check the contribution that waits longest; False if none does."""
+        """Check the contribution that waits longest; False if none does.
+
+        Raises:
+            Interrupted: by `on_batch`; nothing was recorded.
+        """
         waiting = self.link.call(lambda c: checks.next_check(c, self.training_id))
         if waiting is None:
             return False
-        started, plan = time.monotonic(), checked_plan(waiting.plan)
-        layout = layout_of(plan)
+        started = time.monotonic()
         try:
-            claimed = decode(waiting.payload, layout, plan.codec)
-        except PayloadError as exc:  # whatever came late was never decoded before
-            finding = Finding(False, f"its payload can't be read: {exc}")
-        else:
-            weights = decode(waiting.weights, layout, plan.weights_codec)
-            finding = check(plan, self._networks_for(plan), self._images_for(plan, waiting), waiting.units, weights, claimed)
+            finding = self._find(waiting)
+        except Interrupted:
+            raise
+        except Exception as exc:  # noqa: BLE001  whatever it is, nobody is accused for it, and the others are checked
+            log.warning("A contribution of %s can't be checked here, it is let go: %s", waiting.worker, exc)
+            self.link.call(lambda c: checks.let_go(c, waiting.contribution_id))
+            return True
         seconds = time.monotonic() - started
         self.link.call(
             lambda c: checks.record(c, waiting.contribution_id, finding.valid, finding.reason, finding.figures, seconds)
@@ -115,6 +139,17 @@ class Checker:
             finding.reason or "valid",
         )
         return True
+
+    def _find(self, waiting: checks.Waiting) -> Finding:
+        plan = checked_plan(waiting.plan)
+        layout = layout_of(plan)
+        try:
+            claimed = decode(waiting.payload, layout, plan.codec)
+        except PayloadError as exc:  # what came late was never decoded before
+            return Finding(False, f"its payload can't be read: {exc}")
+        weights = decode(waiting.weights, layout, plan.weights_codec)
+        networks, images = self._networks_for(plan), self._images_for(plan, waiting)
+        return check(plan, networks, images, waiting.units, weights, claimed, self._on_batch)
 
     def close(self) -> None:
         self.link.close()

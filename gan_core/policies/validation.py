@@ -11,6 +11,7 @@ The measured table behind the tolerances is in docs/validation.md.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ OPENING_SHARE = 0.75  # of what the twin has of the opening; copies have at most
 LATER_SHARE = 0.5  # of what the twin has of a later stretch; who skipped it has 0.02
 BLURRED = 0.1  # a stretch of which even the twin has less can't be judged
 LENGTH = 1.5  # times longer or shorter than recomputed; honest ones differ by 0.1
-ANGLE = 8.0  # times the twin's 1 - cosine; a gradient of half of the batches has 15 times as much and more
+ANGLE = 4.0  # times the twin's 1 - cosine; honest ones have at most 1.5 times, a gradient of half of the batches 20 times and more
 EXACT = 5e-4  # 1 - cosine below which nothing is asked: rounding of the int8 codec, twice
 
 
@@ -39,9 +40,12 @@ def check_probability(streak: int) -> float:
 
 
 def edges(batches: int) -> tuple[int, ...]:
-    """After which batches a path of so many is cut: 5, 10, 20, 40, ... and the end; no last stretch is short."""
-    cuts, length = [], OPENING
-    while length + length // 2 < batches:
+    """After which batches a path of so many is cut: 5, 10, 20, 40, ... and the end; no last stretch is short.
+
+    Short paths are cut in the middle, so that even there who computed half of the batches has nothing of a stretch.
+    """
+    cuts, length = [], min(OPENING, max(1, batches // 2))
+    while length + length // 2 < batches or (not cuts and length < batches):
         cuts.append(length)
         length *= 2
     return (*cuts, batches)
@@ -60,7 +64,7 @@ class Track:
     def stretches(self, part: Part) -> Tensor:
         """(stretches, numbers), float64: the change along each stretch."""
         ends = [point.part(part).double() for point in self.points]
-        return torch.stack([after - before for before, after in zip(ends, ends[1:], strict=False)])
+        return torch.stack([after - before for before, after in pairwise(ends)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +88,15 @@ class Finding:
 def likeness(result: Tensor, stretches: Tensor) -> Likeness:
     """How this result (numbers,) relates to these stretches (stretches, numbers): least squares, exact in float64."""
     result, whole = result.double(), stretches.sum(0)
+    mine, theirs = float(result.norm()), float(whole.norm())
+    if theirs == 0:  # a network that learns nothing, such as one whose hinge is satisfied: nothing is the right answer
+        nothing = mine == 0
+        return Likeness(float(nothing), 1.0 if nothing else float("inf"), (float(nothing),) * len(stretches))
     gram = stretches @ stretches.T
-    ridge = 1e-9 * float(gram.diagonal().mean()) + 1e-300  # a stretch without any change has no share
+    ridge = 1e-9 * float(gram.diagonal().mean())
     shares = torch.linalg.solve(gram + ridge * torch.eye(len(gram), dtype=gram.dtype), stretches @ result)
-    lengths = float(result.norm()), float(whole.norm())
-    return Likeness(
-        float(result @ whole) / (lengths[0] * lengths[1] + 1e-300),
-        lengths[0] / (lengths[1] + 1e-300),
-        tuple(shares.tolist()),
-    )
+    shares = torch.where(gram.diagonal() > 0, shares, 1.0)  # whoever does nothing there does all of it
+    return Likeness(float(result @ whole) / (mine * theirs) if mine else 0.0, mine / theirs, tuple(shares.tolist()))
 
 
 def alike(result: Vectors, path: Track) -> dict[Part, Likeness]:

@@ -7,6 +7,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
+from gan_core.store.trainings import KEPT_WEIGHTS
 from gan_core.units import WorkUnit
 
 
@@ -59,9 +60,26 @@ def record(
 ) -> None:
     """Write down what a check said. May be repeated: a second time changes nothing."""
     connection.execute(
-        "SELECT classgan.record_check(%s, %s, %s, %s, %s)",
-        (contribution_id, valid, reason, Jsonb(dict(figures)), seconds),
+        "SELECT classgan.record_check(%s, %s, %s, %s, %s, %s)",
+        (contribution_id, valid, reason, Jsonb(dict(figures)), seconds, KEPT_WEIGHTS),
     )
+
+
+def let_go(connection: Connection, contribution_id: int) -> None:
+    """Leave this one unchecked: its credit stays, and it proves nothing."""
+    connection.execute(
+        "DELETE FROM classgan.checks WHERE contribution_id = %s AND checked_at IS NULL", (contribution_id,)
+    )
+
+
+def drop_stale(connection: Connection) -> int:
+    """Let go what waits for a check in trainings that are over, and weights that only such checks kept; returns how many."""
+    dropped = connection.execute(
+        "DELETE FROM classgan.checks USING classgan.trainings AS t WHERE t.id = training_id AND checked_at IS NULL"
+        " AND t.state IN ('succeeded', 'cancelled')"
+    ).rowcount
+    connection.execute("SELECT classgan.drop_old_weights(id, %s) FROM classgan.trainings", (KEPT_WEIGHTS,))
+    return dropped
 
 
 def waiting(connection: Connection, training_id: int) -> int:
