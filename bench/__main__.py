@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from rich.console import Console
 
-from bench import aggregation, cache, claims, layout, publish, quality, share, shift, storage, traffic
+from bench import aggregation, cache, claims, credit, layout, publish, quality, share, shift, storage, traffic
 from bench.measure import Disturbance
 from bench.options import Options
 from bench.report import (
@@ -36,6 +36,7 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "cache": cache.run,
         "quality": quality.run,
         "aggregation": aggregation.run,
+        "credit": credit.run,
     }
 )
 

@@ -112,7 +112,9 @@ def judge(claimed: dict[Part, Likeness], twin: dict[Part, Likeness] | None = Non
         twin: the deliberately blurred recomputation against the same path. Without it the claim is measured against
             perfection: valid then means valid, but invalid only that a twin must be computed.
     """
-    figures = {part: {"cosine": c.cosine, "length": c.length, "shares": list(c.shares)} for part, c in claimed.items()}
+    figures: dict[str, dict[str, float | list[float]]] = {
+        part: {"cosine": c.cosine, "length": c.length, "shares": list(c.shares)} for part, c in claimed.items()
+    }
     for part, mine in claimed.items():
         other = twin[part] if twin else Likeness(1.0, 1.0, tuple(1.0 for _ in mine.shares))
         if reason := _fault(part, mine, other):
