@@ -7,7 +7,7 @@ one thread. Which results of a student are checked is then simulated many times:
 import random
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -102,7 +102,7 @@ def settings_of(images: ImageSet, quick: bool) -> Iterator[Setting]:
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Generator[None]:
     torch.set_num_threads(count)
     try:
         yield
