@@ -77,10 +77,12 @@ def _check(training: "Coordinator", pace: _Pace) -> None:
     )
     try:
         while not pace.given_up.is_set():
+            nothing_more_comes = pace.done.is_set()  # asked before looking, or the last ones would be missed
             if checker.check_next():
                 continue
-            if pace.done.wait(SECONDS):
+            if nothing_more_comes:
                 break
+            pace.done.wait(SECONDS)
     except Interrupted:
         log.info("A check was given up, since the training ended.")
     except GanError as exc:
