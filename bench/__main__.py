@@ -11,7 +11,20 @@ from types import MappingProxyType
 
 from rich.console import Console
 
-from bench import aggregation, byzantine, cache, claims, layout, publish, quality, share, shift, storage, traffic
+from bench import (
+    aggregation,
+    byzantine,
+    cache,
+    claims,
+    credit,
+    layout,
+    publish,
+    quality,
+    share,
+    shift,
+    storage,
+    traffic,
+)
 from bench.measure import Disturbance
 from bench.options import Options
 from bench.report import (
@@ -37,6 +50,7 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "quality": quality.run,
         "aggregation": aggregation.run,
         "byzantine": byzantine.run,
+        "credit": credit.run,
     }
 )
 

@@ -20,13 +20,14 @@ log = logging.getLogger("classgan.housekeeping")
 )
 def housekeeping() -> int:
     """Returns how many leases ran out. Run it as often as you like."""
-    from gan_core.store import queue
+    from gan_core.store import checks, queue
     from gan_core.store.engine import connect
 
     show_log()
     with connect(settings().database_url) as connection:
         freed = queue.expire_leases(connection)
         dropped = queue.drop_spent_gradients(connection)
+        checks.drop_stale(connection)
     with get_client(sync_client=True) as client:
         crash(client, vanished_shifts(client))
     log.info("%d leases had run out, %d spent gradients dropped", freed, dropped)

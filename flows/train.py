@@ -12,6 +12,7 @@ from gan_core.errors import Finished, LeadLost
 from gan_core.plan import PRESETS, Plan
 from tasks.aggregate import aggregate
 from tasks.await_gradients import await_gradients
+from tasks.check_work import checked_work
 from tasks.create_units import create_units
 from tasks.lead import lead
 from tasks.push import push
@@ -52,7 +53,7 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
     show_log()
     while True:
         try:
-            with lead(name, plan) as training, supplied_shifts():
+            with lead(name, plan) as training, supplied_shifts(), checked_work(training):
                 _iterate(training)
                 return training.state.iteration
         except Finished as exc:

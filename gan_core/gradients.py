@@ -191,7 +191,9 @@ def warm_up(plan: Plan) -> None:
 
 
 def step(optimiser: torch.optim.Optimizer, parameters: Sequence[Tensor], gradient: Sequence[Tensor]) -> None:
-    """One optimiser step with this gradient."""
+    """One optimiser step with this gradient, whatever order its numbers lie in."""
     for parameter, value in zip(parameters, gradient, strict=True):
-        parameter.grad = value
+        # The fused Adam goes through both as they lie in memory: some backends return kernels' gradients in another order.
+        laid_out = value if value.stride() == parameter.stride() else torch.empty_like(parameter).copy_(value)
+        parameter.grad = laid_out
     optimiser.step()

@@ -123,6 +123,14 @@ class Plan(BaseModel):
     ] = True
 
     codec: Annotated[CodecName, Field(description="How contributions travel: 4, 2 or 1 byte a number.")] = "float16"
+    checks: Annotated[
+        Literal["sampled", "off"],
+        Field(
+            description="`sampled`: some contributions are recomputed beside the training, all of a student's first ten; "
+            "invalid ones lose their credit. `off`: every accepted image is credited unseen."
+        ),
+    ] = "sampled"
+
     weights_codec: Annotated[
         Literal["float32", "float16"], Field(description="How weights travel to the machines.")
     ] = "float32"

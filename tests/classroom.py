@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import torch
 
+from gan_core.checker import Checker
 from gan_core.coordinator import Coordinator
 from gan_core.plan import Plan
 from gan_core.shift import Shift
@@ -46,6 +47,16 @@ class Classroom:
             self.stop.set()
             for thread in threads:
                 thread.join()
+
+    def check_all(self, training_id: int) -> int:
+        """Recompute whatever waits for it; returns how many contributions those were."""
+        checker, count = Checker(self.url, training_id, cache=self.cache), 0
+        try:
+            while checker.check_next():
+                count += 1
+        finally:
+            checker.close()
+        return count
 
     def train(self, plan: Plan, name: str = "test", until: int | None = None) -> Coordinator:
         """Lead a training to its plan's end, or until an iteration; returns the coordinator with its state."""

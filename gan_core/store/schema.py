@@ -120,6 +120,7 @@ students = Table(
     Column(
         "roster", JSONB, nullable=False, server_default=text("'{}'::jsonb")
     ),  # the columns of the roster it came from
+    Column("valid_streak", Integer, nullable=False, server_default="0"),  # valid checks in a row, of all machines
     _now("created_at"),
     comment="Who may contribute.",
 )
@@ -134,6 +135,7 @@ workers = Table(
     Column("device", Text, nullable=False),
     Column("hardware", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
     Column("images_per_second", Double),  # measured from accepted work
+    Column("proven_speed", Double),  # images per second: the fastest result that a check found valid
     Column("run_id", UUID),  # the Prefect run of its latest start
     Column("message", Text, nullable=False, server_default=""),
     _now("registered_at"),
@@ -228,6 +230,32 @@ gradients = Table(
     comment="The tensors of a contribution; gone once a checkpoint holds their effect.",
 )
 
+checks = Table(
+    "checks",
+    metadata,
+    Column(
+        "contribution_id", BigInteger, ForeignKey("classgan.contributions.id", ondelete="CASCADE"), primary_key=True
+    ),
+    _training(),
+    Column("iteration", Integer, nullable=False),
+    Column("student_id", BigInteger, ForeignKey("classgan.students.id"), nullable=False),
+    Column("worker_id", BigInteger, ForeignKey("classgan.workers.id"), nullable=False),
+    Column("plan", JSONB),  # of the lease; NULL once it was checked, as the payload is
+    Column("ordinals", ARRAY(Integer), nullable=False),  # of its units
+    Column("images_per_second", Double, nullable=False),  # from claim to answer
+    Column("payload", LargeBinary),
+    Column("checked_at", DateTime(timezone=True)),
+    Column("valid", Boolean),
+    Column("reason", Text, nullable=False, server_default=""),  # for the student; "" if valid
+    Column("figures", JSONB),  # of each network: cosine, length, shares of the stretches
+    Column("seconds", Double),  # that the check took
+    CheckConstraint("(checked_at IS NULL) = (valid IS NULL)", name="checked"),
+    CheckConstraint("(checked_at IS NULL) = (payload IS NOT NULL)", name="payload"),
+    Index("ix_checks_waiting", "training_id", "contribution_id", postgresql_where=text("checked_at IS NULL")),
+    Index("ix_checks_invalid", "student_id", "checked_at", postgresql_where=text("NOT valid")),
+    comment="One row a contribution that is recomputed: what that takes, then what came of it.",
+)
+
 weights = Table(
     "weights",
     metadata,
@@ -288,4 +316,10 @@ samples = Table(
 )
 
 # Payloads don't compress; without trying, an insert of 25 MB takes 0.3 s instead of 0.5 s.
-EXTERNAL = (("gradients", "payload"), ("weights", "payload"), ("checkpoints", "payload"), ("samples", "png"))
+EXTERNAL = (
+    ("gradients", "payload"),
+    ("checks", "payload"),
+    ("weights", "payload"),
+    ("checkpoints", "payload"),
+    ("samples", "png"),
+)

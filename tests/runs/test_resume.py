@@ -89,13 +89,17 @@ def test_a_machine_with_other_images_gives_its_units_back_and_says_why(classroom
 def test_checkpoints_bound_what_is_stored(classroom, tiny):
     """Gradients go once a checkpoint holds their effect; weights and checkpoints keep the last few. The ledger stays."""
     with classroom.working(2):
-        classroom.train(tiny.changed(iterations=9))
+        training = classroom.train(tiny.changed(iterations=9))
     with psycopg.connect(classroom.url, autocommit=True) as connection:
 
         def rows(table):
             return connection.execute(f"SELECT count(*) FROM classgan.{table}").fetchone()[0]
 
         assert rows("gradients") == 0
+        assert rows("checks WHERE payload IS NOT NULL") == 16
+        assert rows("weights") <= trainings.KEPT_WEIGHTS + 16
+        assert classroom.check_all(training.training_id) == 16
+        assert rows("checks WHERE payload IS NOT NULL") == 0
         assert rows("weights") == trainings.KEPT_WEIGHTS
         assert rows("checkpoints") <= trainings.KEPT_CHECKPOINTS + trainings.MILESTONES
         assert rows("contributions") == 27

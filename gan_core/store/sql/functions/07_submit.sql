@@ -79,5 +79,8 @@ BEGIN
             CASE mine.units WHEN 1 THEN 'unit ' || mine.first_ordinal ELSE mine.units || ' units' END, mine.iteration, why));
         PERFORM pg_notify('classgan_work', '');
     END IF;
+    IF blameless THEN
+        PERFORM classgan.choose_check(done_id, mine.id, p_payload);
+    END IF;
     RETURN QUERY SELECT answer, why;
 END $$;

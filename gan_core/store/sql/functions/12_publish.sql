@@ -53,5 +53,5 @@ BEGIN
     WHERE training_id = p_training AND number = p_iteration;
 
     INSERT INTO weights (training_id, iteration, payload) VALUES (p_training, p_iteration + 1, p_weights);
-    DELETE FROM weights WHERE training_id = p_training AND iteration <= p_iteration + 1 - p_keep;
+    PERFORM classgan.drop_old_weights(p_training, p_keep);
 END $$;

@@ -8,6 +8,7 @@ DECLARE
     culprit bigint;
     lately bigint;
 BEGIN
+    DELETE FROM checks WHERE contribution_id = p_contribution AND checked_at IS NULL;  -- its credit is lost anyway
     UPDATE contributions SET verdict = 'refused', credited = false, reason = p_reason WHERE id = p_contribution RETURNING * INTO bad;
     DELETE FROM gradients WHERE contribution_id = p_contribution;
     gives_up := classgan.is_hopeless(bad.training_id, bad.iteration, bad.first_ordinal);

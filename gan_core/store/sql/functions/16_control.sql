@@ -12,6 +12,9 @@ BEGIN
         UPDATE trainings SET state = p_to, message = p_message, updated_at = now() WHERE id = p_training;
         PERFORM classgan.note(p_training, was.iteration, p_to::text, format('%s by %s: it was %s.',
             CASE p_to WHEN 'queued' THEN 'Resumed' ELSE initcap(p_to::text) END, p_author, was.state));
+        IF p_to = 'cancelled' THEN
+            DELETE FROM checks WHERE training_id = p_training AND checked_at IS NULL;
+        END IF;
         PERFORM pg_notify('classgan_submitted', p_training::text);  -- wakes its coordinator
     END IF;
     RETURN was.state;

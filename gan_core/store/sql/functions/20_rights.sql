@@ -25,12 +25,14 @@ GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, clas
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
 GRANT SELECT, UPDATE ON classgan.units TO classgan_owner;
+GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.checks TO classgan_owner;
 GRANT INSERT ON classgan.gradients, classgan.events TO classgan_owner;
 GRANT EXECUTE ON FUNCTION
     classgan.note(bigint, integer, text, text),
     classgan.called(bigint),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
+    classgan.choose_check(bigint, bigint, bytea),
     classgan.back_up(bigint, uuid)
 TO classgan_owner;
 GRANT CREATE ON SCHEMA student TO classgan_owner;  -- asked for by ALTER FUNCTION ... OWNER, and taken back below

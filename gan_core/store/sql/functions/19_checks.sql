@@ -1,0 +1,119 @@
+-- Chooses, once its payload is in, whether a contribution is recomputed, and keeps what that takes.
+-- Called by student.submit. Until then nobody knows: not even whoever sets the seed of random() in their own session.
+-- The first ten of a student are checked, then one in as many as were valid in a row; and whatever came suspiciously fast.
+CREATE FUNCTION classgan.choose_check(p_contribution bigint, p_lease bigint, p_payload bytea) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
+DECLARE
+    lease leases%ROWTYPE;
+    training trainings%ROWTYPE;
+    worker workers%ROWTYPE;
+    streak integer;
+    chance float := ('x' || left(gen_random_uuid()::text, 8))::bit(32)::bigint / 4294967296.0;
+    speed float;
+    is_fast boolean;
+    busiest bigint;
+BEGIN
+    SELECT * INTO lease FROM leases WHERE id = p_lease;
+    SELECT * INTO training FROM trainings WHERE id = lease.training_id;
+    IF coalesce(training.plan->>'checks', 'sampled') = 'off' THEN
+        RETURN;
+    END IF;
+    SELECT * INTO worker FROM workers WHERE id = lease.worker_id;
+    SELECT s.valid_streak INTO streak FROM students AS s WHERE s.id = worker.student_id;
+    -- From claim to answer, by this clock: a device can't have been slower than that. Compared with the fastest that this very
+    -- machine has been shown to work honestly, so a fast one never trips: its first results, all checked, were fast too.
+    speed := lease.images / greatest(0.001, extract(epoch FROM clock_timestamp() - lease.claimed_at));
+    is_fast := speed > 3 * worker.proven_speed;
+    IF is_fast THEN
+        PERFORM classgan.note(training.id, lease.iteration, 'fast', format(
+            '%s handed in %s images of iteration %s at %s images/s; the fastest that it was shown to do honestly is %s. It is checked.',
+            classgan.called(worker.id), lease.images, lease.iteration, round(speed), round(worker.proven_speed)));
+    ELSIF streak >= 10 AND chance >= 1.0 / streak THEN
+        RETURN;
+    END IF;
+    -- At most 16 wait in a training. Who hands in more than anybody can check displaces nobody but themselves.
+    IF (SELECT count(*) FROM checks WHERE training_id = training.id AND checked_at IS NULL) >= 16 THEN
+        SELECT student_id INTO busiest FROM checks WHERE training_id = training.id AND checked_at IS NULL
+        GROUP BY student_id ORDER BY count(*) DESC, student_id = worker.student_id DESC LIMIT 1;
+        DELETE FROM checks WHERE contribution_id = (  -- one that is being recorded right now is locked: leave it alone
+            SELECT contribution_id FROM checks WHERE training_id = training.id AND checked_at IS NULL AND student_id = busiest
+            ORDER BY contribution_id LIMIT 1 FOR UPDATE SKIP LOCKED);
+    END IF;
+    INSERT INTO checks (contribution_id, training_id, iteration, student_id, worker_id, plan, ordinals, images_per_second, payload)
+    SELECT p_contribution, training.id, lease.iteration, worker.student_id, worker.id, training.plan, array_agg(u.ordinal ORDER BY u.ordinal), speed, p_payload
+    FROM units AS u WHERE u.lease_id = lease.units_of HAVING count(*) = lease.units;
+END $$;
+
+-- The contribution of a training that waits longest for its check, with all that it takes to recompute it.
+-- Called by the checker. What can't be recomputed any more is let go unchecked.
+CREATE FUNCTION classgan.next_check(p_training bigint) RETURNS TABLE (
+    contribution_id bigint, worker text, iteration integer, plan jsonb, data_fingerprint text, data_images bigint,
+    payload bytea, weights bytea, ordinals integer[], epochs integer[], seeds bigint[], sizes integer[], indices integer[]
+)
+LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    DELETE FROM checks AS k WHERE k.training_id = p_training AND k.checked_at IS NULL AND (
+        NOT EXISTS (SELECT FROM weights AS w WHERE w.training_id = p_training AND w.iteration = k.iteration)
+        OR cardinality(k.ordinals) > (
+            SELECT count(*) FROM units AS u WHERE u.training_id = p_training AND u.iteration = k.iteration AND u.ordinal = ANY (k.ordinals)));
+    RETURN QUERY
+    SELECT k.contribution_id, classgan.called(k.worker_id), k.iteration, k.plan, t.data_fingerprint, t.data_images,
+        k.payload, w.payload, array_agg(u.ordinal ORDER BY u.ordinal), array_agg(u.epoch ORDER BY u.ordinal),
+        array_agg(u.seed ORDER BY u.ordinal), array_agg(u.images ORDER BY u.ordinal), (
+            SELECT array_agg(i.index ORDER BY v.ordinal, i.place) FROM units AS v, unnest(v.indices) WITH ORDINALITY AS i (index, place)
+            WHERE v.training_id = p_training AND v.iteration = k.iteration AND v.ordinal = ANY (k.ordinals))
+    FROM checks AS k JOIN trainings AS t ON t.id = k.training_id
+    JOIN weights AS w ON w.training_id = k.training_id AND w.iteration = k.iteration
+    JOIN units AS u ON u.training_id = k.training_id AND u.iteration = k.iteration AND u.ordinal = ANY (k.ordinals)
+    WHERE k.training_id = p_training AND k.checked_at IS NULL
+    GROUP BY k.contribution_id, t.id, w.payload ORDER BY k.contribution_id LIMIT 1;
+END $$;
+
+-- Writes down what a check said. Valid lengthens the student's streak; invalid takes the credit and starts it anew.
+-- Called by the checker. Done once, it can be repeated without harm. Two invalid ones within a day suspend the login.
+-- The verdict stays: what has entered the weights has entered them, and a repetition after a crash must find it.
+CREATE FUNCTION classgan.record_check(p_contribution bigint, p_valid boolean, p_reason text, p_figures jsonb, p_seconds float, p_keep integer) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
+DECLARE
+    checked checks%ROWTYPE;
+    lately bigint;
+    is_out boolean;
+BEGIN
+    UPDATE checks SET checked_at = now(), valid = p_valid, reason = p_reason, figures = p_figures, seconds = p_seconds, payload = NULL, plan = NULL
+    WHERE contribution_id = p_contribution AND checked_at IS NULL RETURNING * INTO checked;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM classgan.drop_old_weights(checked.training_id, p_keep);
+    IF p_valid THEN
+        UPDATE students SET valid_streak = valid_streak + 1 WHERE id = checked.student_id;
+        UPDATE workers SET proven_speed = greatest(proven_speed, checked.images_per_second) WHERE id = checked.worker_id;
+        RETURN;
+    END IF;
+    UPDATE students SET valid_streak = 0 WHERE id = checked.student_id RETURNING suspended <> '' INTO is_out;
+    PERFORM classgan.note(checked.training_id, checked.iteration, 'invalid', format(
+        'A contribution of %s to iteration %s was recomputed and is invalid, its credit is lost: %s.',
+        classgan.called(checked.worker_id), checked.iteration, p_reason));
+    SELECT count(*) INTO lately FROM checks
+    WHERE student_id = checked.student_id AND NOT valid AND checked_at > now() - interval '1 day';
+    IF lately >= 2 AND NOT is_out THEN  -- before the rest, since it locks leases and units
+        PERFORM classgan.suspend(checked.student_id, format(
+            '%s contributions within a day were recomputed and are invalid, the last one since %s', lately, p_reason));
+    END IF;
+    UPDATE contributions SET credited = false, reason = left('invalid: ' || p_reason, 500) WHERE id = p_contribution;
+    IF lately < 2 THEN
+        UPDATE workers SET message = left(format('Your work for iteration %s was recomputed and is invalid: %s. It earns nothing. '
+            'Once more within a day, and your login is suspended.', checked.iteration, p_reason), 500)
+        WHERE id = checked.worker_id;
+    END IF;
+END $$;
+
+-- Drops weights that nobody computes from any more: all but the last few, and those that a check waits for.
+-- Called when an iteration closes, when a check is recorded, and by housekeeping.
+CREATE FUNCTION classgan.drop_old_weights(p_training bigint, p_keep integer) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
+    DELETE FROM weights AS w USING trainings AS t
+    WHERE t.id = p_training AND w.training_id = p_training AND w.iteration <= t.iteration - p_keep
+      AND NOT EXISTS (SELECT FROM checks AS k WHERE k.training_id = p_training AND k.iteration = w.iteration AND k.checked_at IS NULL)
+$$;

@@ -1,0 +1,78 @@
+"""Checks run beside a training: nobody waits for them, and they change nothing in it."""
+
+import threading
+import time
+
+import pytest
+from classroom import same_bits
+
+from gan_core import checker
+from gan_core.coordinator import Coordinator
+from gan_core.settings import Settings
+from gan_core.store import checks, events
+from gan_core.trainer import train_local
+from gan_core.units import EventKind
+from tasks import check_work
+
+
+@pytest.fixture(autouse=True)
+def _here(classroom, monkeypatch):
+    monkeypatch.setattr(check_work, "settings", lambda: Settings(database_url=classroom.url, device="cpu"))
+
+
+def trained(classroom, plan) -> tuple[Coordinator, list[bool]]:
+    with (
+        classroom.working(2),
+        Coordinator(classroom.url, "test", plan, classroom.cache) as training,
+        check_work.checked_work(training),
+    ):
+        while not training.is_done:
+            training.create_units()
+            training.publish(training.gather())
+        training.finish()
+    with training.link as link:
+        connection = link.connection
+        valid = [row[0] for row in connection.execute("SELECT valid FROM classgan.checks").fetchall()]
+        assert checks.waiting(connection, training.training_id) == 0
+        assert EventKind.INVALID not in [event.kind for event in events.latest(connection)]
+    return training, valid
+
+
+def test_what_waits_at_the_end_is_checked_and_the_weights_are_those_of_one_machine(classroom, tiny, digits):
+    training, valid = trained(classroom, tiny)
+    assert valid == [True] * 9
+    assert same_bits(training.state, train_local(tiny, digits))
+
+
+def test_a_check_that_never_ends_keeps_nobody(classroom, tiny, monkeypatch):
+    """Iterations go on beside it, and when a person ends the training it is given up."""
+    begun = threading.Event()
+
+    def endless(plan, networks, images, units, weights, claimed, on_batch):
+        begun.set()
+        while True:
+            on_batch()
+            time.sleep(0.01)
+
+    monkeypatch.setattr(checker, "check", endless)
+
+    def train_until_ctrl_c() -> None:
+        with (
+            Coordinator(classroom.url, "test", tiny, classroom.cache) as training,
+            check_work.checked_work(training),
+        ):
+            for _ in range(3):
+                training.create_units()
+                training.publish(training.gather())
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+
+    with classroom.working(1), pytest.raises(KeyboardInterrupt):
+        train_until_ctrl_c()
+    assert not [thread for thread in threading.enumerate() if thread.name == "checks"]
+
+
+def test_what_cannot_be_recomputed_here_accuses_nobody(classroom, tiny, monkeypatch):
+    monkeypatch.setattr(checker, "check", lambda *args: 1 / 0)
+    _, valid = trained(classroom, tiny)
+    assert valid == []
