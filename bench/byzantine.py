@@ -220,7 +220,7 @@ def judged(task: Task, quick: bool, start: Path, cache: Path) -> tuple[Task, Fou
     room = Class(plan, gated, images, state)
 
     def distance(attack: Attack | None, order: int = 0) -> float:
-        average = room.train(attack, task.hostile, found, order).average
+        average = room.train(attack, task.hostile if attack else 0, found, order).average
         if not all(bool(torch.isfinite(average.part(part)).all()) for part in ("generator", "statistics")):
             return RUINED
         value = distance_of(plan, average, yardstick, 500 if quick else 5_000)
