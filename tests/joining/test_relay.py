@@ -84,7 +84,11 @@ def test_who_asks_for_kerberos_first_gets_tls_next(relayed):
         assert secure.recv(5) == b"hello"
 
 
-@pytest.mark.parametrize("greeting", [struct.pack("!ii", 100, 196608), b"GET / HT", os.urandom(8)])
+@pytest.mark.parametrize(
+    "greeting",
+    [struct.pack("!ii", 100, 196608), b"GET / HT", b"\x16\x03\x01\x02\x00\x01\x00\x01"],
+    ids=["plain", "web", "tls"],
+)
 def test_whoever_doesnt_ask_for_tls_is_told_so_and_reaches_nothing(relayed, greeting):
     port, _, behind = relayed
     with socket.create_connection(("127.0.0.1", port), timeout=20) as plain:
