@@ -1,5 +1,6 @@
 """Whether a result is the work that was asked for: honest ones of other devices pass, cheats don't."""
 
+import random
 import warnings
 from dataclasses import replace
 from itertools import pairwise
@@ -144,7 +145,7 @@ def test_a_valid_result_needs_no_twin(lease, digits, monkeypatch):
     assert made == [None, None, True]
 
 
-# Cheats
+# Cheats, one by one and in the long run
 
 
 CHEATS = {
@@ -203,3 +204,27 @@ def test_last_iterations_result_is_invalid(lease, digits):
     assert not check(plan, Networks(plan), digits, units[:2], moved, stale).valid
     fresh, track = recompute(plan, Networks(plan), digits, units[:2], moved)
     assert judge(alike(fresh, track)).valid
+
+
+def test_in_simulated_classes_cheats_are_found_and_honest_work_is_never_accused(lease, digits):
+    """Really computed results; which of them are checked is simulated. `python -m bench credit` does it with many more."""
+    honest = computed(lease, digits, lease[1][:2])
+    blurred = computed(lease, digits, lease[1][:2], blurred=True)
+    verdicts = {name: finding_of(lease, digits, CHEATS[name](lease, digits, honest)).valid for name in CHEATS}
+    honest_verdicts = [finding_of(lease, digits, vectors).valid for vectors in (honest, blurred)]
+    chance = random.Random(0)
+
+    def found(verdicts: list[bool], results: int) -> bool:
+        streak = 0
+        for _ in range(results):
+            if chance.random() < check_probability(streak):
+                if not chance.choice(verdicts):
+                    return True
+                streak += 1
+        return False
+
+    for name, valid in verdicts.items():
+        assert sum(found([valid], 30) for _ in range(100)) >= 95, name
+        mostly_honest = sum(found([True, True, valid], 30) for _ in range(100))
+        assert mostly_honest >= 95, name  # a third of the results is faked
+    assert not any(found(honest_verdicts, 200) for _ in range(1_000))
