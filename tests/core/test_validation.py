@@ -97,6 +97,13 @@ def test_a_stretch_that_even_the_twin_lost_is_not_held_against_anybody():
     assert not judge({"generator": strayed}, {"generator": replace(strayed, shares=(1.0, 0.11))}).valid
 
 
+def test_the_opening_must_match_more_closely_than_what_comes_later():
+    """A copy of somebody else's work goes the same general way, too."""
+    copied = Likeness(0.7, 1.0, (0.7, 0.7))
+    assert "stretch 1 of 2" in judge({"generator": copied}).reason
+    assert judge({"generator": replace(copied, shares=(0.85, 0.7))}).valid
+
+
 def test_poison_on_top_of_honest_work_shows_in_its_length():
     finding = judge({"generator": Likeness(0.9, LENGTH + 0.01, (1.0, 1.0))})
     assert "1.51 times as long as recomputed" in finding.reason
@@ -128,6 +135,17 @@ def test_honest_results_of_other_devices_and_codecs_are_valid(lease, digits, dev
     layout = layout_of(plan)
     result = decode(encode(result, layout, codec, units[0].seed), layout, codec)
     assert finding_of(lease, digits, result).reason == ""
+
+
+def test_the_twin_is_rounded_but_takes_every_step(lease, digits):
+    """If autocast kept its rounded copies, the twin would go on computing with the first step's weights."""
+    plan, units, weights = lease
+    _, track = recompute(plan, Networks(plan), digits, units[:2], weights)
+    twin = alike(computed(lease, digits, units[:2], blurred=True), track)
+    for likeness_of_part in twin.values():
+        assert likeness_of_part.cosine < 0.999999
+        assert likeness_of_part.length == pytest.approx(1, abs=0.1)
+        assert min(likeness_of_part.shares) > 0.7
 
 
 def test_a_valid_result_needs_no_twin(lease, digits, monkeypatch):
