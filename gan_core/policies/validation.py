@@ -22,8 +22,8 @@ ALWAYS = 10  # valid results in a row until which every result is checked
 OPENING = 5  # batches of the first stretch: rounding has not grown yet, so it must match closely
 JUDGED: tuple[Part, ...] = ("generator", "discriminator")
 
-OPENING_SHARE = 0.75  # of what the twin has of the opening; copies have at most 0.6
-LATER_SHARE = 0.5  # of what the twin has of a later stretch; who skipped it has 0.02
+OPENING_SHARE = 0.8  # of what the twin has of the opening; honest ones have 0.9 and more, copies at most 0.7
+LATER_SHARE = 0.5  # of what the twin has of a later stretch; who skipped it has next to nothing
 BLURRED = 0.1  # a stretch of which even the twin has less can't be judged
 LENGTH = 1.5  # times longer or shorter than recomputed; honest ones differ by 0.1
 ANGLE = 4.0  # times the twin's 1 - cosine; honest ones have at most 1.5 times, a gradient of half of the batches 20 times and more

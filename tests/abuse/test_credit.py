@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -12,9 +13,10 @@ from gan_core import gradients
 from gan_core import shift as shifts
 from gan_core.coordinator import Coordinator
 from gan_core.errors import StoreError
-from gan_core.models import Vectors
-from gan_core.store import events, ledger
-from gan_core.units import EventKind, WorkUnit
+from gan_core.models import Vectors, layout_of
+from gan_core.policies.codecs import payload_size
+from gan_core.store import events, ledger, student, trainings
+from gan_core.units import EventKind, Measures, Verdict, WorkUnit
 
 
 def noise(honest, plan, networks, images, units, weights) -> Vectors:
@@ -131,3 +133,22 @@ def test_an_honest_class_loses_nothing(classroom, tiny):
     with psycopg.connect(classroom.url) as connection:
         assert sum(credit.images for credit in ledger.credits(connection)) == 3 * 48
         assert connection.execute("SELECT bool_and(valid) FROM classgan.checks").fetchone() == (True,)
+
+
+def test_unreadable_bytes_handed_in_late_earn_nothing(classroom, tiny):
+    """Late answers are not decoded for the model. Whatever has the right size would be credited."""
+    with (
+        Coordinator(classroom.url, "test", tiny, classroom.cache) as training,
+        psycopg.connect(classroom.student_url("mallory"), autocommit=True) as mallory,
+    ):
+        training.create_units()
+        boot = uuid4()
+        lease = student.claim(mallory, student.register(mallory, "desk", boot, "cpu", {}), boot)
+        trainings.publish(training.link.connection, training.training_id, 1, 0, [], 0, 48, b"next")
+        measures = Measures(images=16, seconds=1, g_loss=1, d_loss=1, d_real_accuracy=0.5, d_fake_accuracy=0.5)
+        size = payload_size(layout_of(tiny), tiny.codec)
+        assert student.submit(mallory, lease.id, boot, measures, bytes(size)).verdict is Verdict.LATE
+        assert student.my_credit(mallory)[:2] == (1, 16)
+        assert classroom.check_all(training.training_id) == 1
+        assert student.my_credit(mallory)[:2] == (0, 0)
+        assert "can't be read" in ledger.workers(training.link.connection)[0].message

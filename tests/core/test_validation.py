@@ -1,5 +1,6 @@
 """Whether a result is the work that was asked for: honest ones of other devices pass, cheats don't."""
 
+import random
 import warnings
 from dataclasses import replace
 from itertools import pairwise
@@ -96,6 +97,13 @@ def test_a_stretch_that_even_the_twin_lost_is_not_held_against_anybody():
     assert not judge({"generator": strayed}, {"generator": replace(strayed, shares=(1.0, 0.11))}).valid
 
 
+def test_the_opening_must_match_more_closely_than_what_comes_later():
+    """A copy of somebody else's work goes the same general way, too."""
+    copied = Likeness(0.7, 1.0, (0.7, 0.7))
+    assert "stretch 1 of 2" in judge({"generator": copied}).reason
+    assert judge({"generator": replace(copied, shares=(0.85, 0.7))}).valid
+
+
 def test_poison_on_top_of_honest_work_shows_in_its_length():
     finding = judge({"generator": Likeness(0.9, LENGTH + 0.01, (1.0, 1.0))})
     assert "1.51 times as long as recomputed" in finding.reason
@@ -129,6 +137,17 @@ def test_honest_results_of_other_devices_and_codecs_are_valid(lease, digits, dev
     assert finding_of(lease, digits, result).reason == ""
 
 
+def test_the_twin_is_rounded_but_takes_every_step(lease, digits):
+    """If autocast kept its rounded copies, the twin would go on computing with the first step's weights."""
+    plan, units, weights = lease
+    _, track = recompute(plan, Networks(plan), digits, units[:2], weights)
+    twin = alike(computed(lease, digits, units[:2], blurred=True), track)
+    for likeness_of_part in twin.values():
+        assert likeness_of_part.cosine < 0.999999
+        assert likeness_of_part.length == pytest.approx(1, abs=0.1)
+        assert min(likeness_of_part.shares) > 0.7
+
+
 def test_a_valid_result_needs_no_twin(lease, digits, monkeypatch):
     """The second recomputation is made before an accusation, and only then."""
     from gan_core import checker
@@ -144,7 +163,7 @@ def test_a_valid_result_needs_no_twin(lease, digits, monkeypatch):
     assert made == [None, None, True]
 
 
-# Cheats
+# Cheats, one by one and in the long run
 
 
 CHEATS = {
@@ -203,3 +222,27 @@ def test_last_iterations_result_is_invalid(lease, digits):
     assert not check(plan, Networks(plan), digits, units[:2], moved, stale).valid
     fresh, track = recompute(plan, Networks(plan), digits, units[:2], moved)
     assert judge(alike(fresh, track)).valid
+
+
+def test_in_simulated_classes_cheats_are_found_and_honest_work_is_never_accused(lease, digits):
+    """Really computed results; which of them are checked is simulated. `python -m bench credit` does it with many more."""
+    honest = computed(lease, digits, lease[1][:2])
+    blurred = computed(lease, digits, lease[1][:2], blurred=True)
+    verdicts = {name: finding_of(lease, digits, CHEATS[name](lease, digits, honest)).valid for name in CHEATS}
+    honest_verdicts = [finding_of(lease, digits, vectors).valid for vectors in (honest, blurred)]
+    chance = random.Random(0)
+
+    def found(verdicts: list[bool], results: int) -> bool:
+        streak = 0
+        for _ in range(results):
+            if chance.random() < check_probability(streak):
+                if not chance.choice(verdicts):
+                    return True
+                streak += 1
+        return False
+
+    for name, valid in verdicts.items():
+        assert sum(found([valid], 30) for _ in range(100)) >= 95, name
+        mostly_honest = sum(found([True, True, valid], 30) for _ in range(100))
+        assert mostly_honest >= 95, name  # a third of the results is faked
+    assert not any(found(honest_verdicts, 200) for _ in range(1_000))
