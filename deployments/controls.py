@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from deployments.plans import changes_from
@@ -50,7 +51,7 @@ def _prefect() -> Generator[None]:
     Raises:
         StackError: no class runs here.
     """
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, temporary_settings
 
     from deployments.local_stack import LocalStack
 
@@ -58,7 +59,13 @@ def _prefect() -> Generator[None]:
         yield
         return
     stack = LocalStack(settings().home, settings().outputs).attach()
-    with temporary_settings({PREFECT_API_URL: f"{stack.ui}/api"}):
+    found = stack.reach()
+    reach = {
+        PREFECT_API_URL: found["PREFECT_API_URL"],
+        PREFECT_API_AUTH_STRING: found.get("PREFECT_API_AUTH_STRING"),
+        PREFECT_API_SSL_CERT_FILE: found.get("PREFECT_API_SSL_CERT_FILE", ""),
+    }
+    with temporary_settings({name: value for name, value in reach.items() if value}):
         yield
 
 
@@ -82,4 +89,4 @@ def print_events(name: str, limit: int, follow: bool) -> None:
 
 def _cells(event: events.Event) -> tuple[str, ...]:
     when = event.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    return when, event.training, f"{event.iteration:,}", event.kind, event.text
+    return when, event.training, f"{event.iteration:,}", event.kind, escape(event.text)

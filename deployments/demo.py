@@ -180,7 +180,7 @@ def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run
                     live.update(_picture(view, workers, plan))
                 elif time.monotonic() - said > PLAIN_EVERY:
                     said = time.monotonic()
-                    console.print(_line(view, workers, plan), soft_wrap=True)
+                    console.print(_line(view, workers, plan), soft_wrap=True, markup=False)
                 if view.state is TrainingState.SUCCEEDED:
                     return
                 if view.state in (TrainingState.FAILED, TrainingState.CANCELLED):

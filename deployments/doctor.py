@@ -258,4 +258,12 @@ class Doctor:
         token = b64encode(f"{self.invite.login}:{self.invite.secret}".encode()).decode()
         request = urllib.request.Request(self.server + path, headers={"Authorization": f"Basic {token}"})
         context = ssl.create_default_context(cafile=str(self.pem))
-        return closing(urllib.request.urlopen(request, timeout=PATIENCE, context=context))
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _Straight())
+        return closing(opener.open(request, timeout=PATIENCE))
+
+
+class _Straight(urllib.request.HTTPRedirectHandler):
+    """Goes nowhere else: the login is for this server only."""
+
+    def redirect_request(self, *args: object, **kwargs: object) -> None:
+        return None

@@ -209,6 +209,8 @@ class StudentApi:
     async def logs(self, ask: Ask) -> Answer:
         records = [record for record in ask.body.get("", []) if isinstance(record, dict)][:LOG_RECORDS]
         mentioned = {record["flow_run_id"] for record in records if is_uuid(record.get("flow_run_id"))}
+        if len(mentioned) > OPEN_RUNS:  # each of them is looked up
+            raise Refused(403, f"These lines are about more than {OPEN_RUNS} runs, as many as a student may have open.")
         own = {str(run) for run in await self._shifts.owned(ask.login, [UUID(run) for run in mentioned])}
         kept = [
             {
@@ -297,7 +299,7 @@ def _parse(body: bytes) -> dict[str, Any]:
         raise Refused(400, "The body is not JSON.") from exc
     if isinstance(found, list):
         return {"": found}
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or "" in found:
         raise Refused(400, "The body is neither an object nor a list.")
     return found
 

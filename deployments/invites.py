@@ -6,7 +6,7 @@ import zlib
 from importlib.metadata import version
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from deployments.certificate import pin_of
 from deployments.door import Door
@@ -14,6 +14,8 @@ from gan_core.errors import InviteError
 
 MARK = "classgan1."  # what every invite begins with; the number is the format's
 
+HOST = r"^[A-Za-z0-9.:_-]{1,253}$"
+VERSION = r"^[0-9A-Za-z.+!-]{1,40}$"
 LONGEST = 4_096  # bytes that an invite may have unpacked
 
 
@@ -22,16 +24,17 @@ class Invite(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    host: str
-    port: int  # of the class server
-    database_host: str
-    database_port: int
-    database_name: str
-    login: str
-    secret: str
-    pin: str  # of the certificate
-    classgan: str  # version that the class runs
-    prefect: str
+    # Narrow, since an invite may come from anybody, and parts of it are printed as commands.
+    host: str = Field(pattern=HOST)
+    port: int = Field(ge=1, le=65_535)  # of the class server
+    database_host: str = Field(pattern=HOST)
+    database_port: int = Field(ge=1, le=65_535)
+    database_name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,63}$")
+    login: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")
+    secret: str = Field(pattern=r"^[A-Za-z0-9_-]{8,100}$")
+    pin: str = Field(pattern=r"^[A-Za-z0-9_-]{43}$")  # of the certificate
+    classgan: str = Field(pattern=VERSION)  # that the class runs
+    prefect: str = Field(pattern=VERSION)
 
     @property
     def line(self) -> str:

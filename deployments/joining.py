@@ -89,7 +89,7 @@ def join(line: str, machine: str, address: str, start: bool) -> None:
     if not start:
         console.print("Ready. Start the worker with:")
         print(
-            f"set -a; . {shlex.quote(str(mine.folder / 'settings.env'))}; set +a; prefect worker start --pool students --type gan-student --name {name}"
+            f"set -a; . {shlex.quote(str(mine.folder / 'settings.env'))}; set +a; prefect worker start --pool students --type gan-student --name {shlex.quote(name)}"
         )
         return
     console.print(

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from deployments.certificate import write_private
 from deployments.door import INSTRUCTOR, Door, reach
 from deployments.postgres import Postgres
 from deployments.prefect_api import PrefectApi
@@ -147,7 +148,7 @@ class LocalStack:
             **SERVER,
             **CLIENT,
             "PREFECT_HOME": str(self.home / "prefect"),
-            **self._reach(),
+            **self.reach(),
             "CLASSGAN_HOME": str(self.home),
             "CLASSGAN_OUTPUTS": str(self.outputs),
             "CLASSGAN_DATA": str(settings().data.resolve()),
@@ -157,7 +158,8 @@ class LocalStack:
             "OMP_WAIT_POLICY": "PASSIVE",
         }
 
-    def _reach(self) -> dict[str, str]:
+    def reach(self) -> dict[str, str]:
+        """Prefect's settings for whoever is the instructor here."""
         if self.door is None:
             return {"PREFECT_API_URL": f"{self.ui}/api"}
         mine = reach(self.door.local_server, self.home / "class.pem", INSTRUCTOR, self.door.instructor_secret)
@@ -264,6 +266,7 @@ class LocalStack:
         try:
             for folder in (self.home, self.logs, self.outputs):
                 folder.mkdir(parents=True, exist_ok=True)
+            self.logs.chmod(0o700)
         except OSError as exc:
             raise StackError(
                 f"The folder {exc.filename} can't be made ({exc.strerror}). Set CLASSGAN_HOME and CLASSGAN_OUTPUTS to folders that can."
@@ -311,9 +314,7 @@ class LocalStack:
                 noted.append((process.pid, psutil.Process(process.pid).create_time()))
         sockets = str(self.postgres.sockets or "")
         facts = {"processes": noted, "database": self.database, "sockets": sockets, "ui": self.ui}
-        working = self.home / ".stack.json.part"
-        working.write_text(json.dumps(facts))
-        working.replace(self.home / "stack.json")
+        write_private(self.home / "stack.json", json.dumps(facts).encode())  # the URL may hold a password
 
     def _await_server(self) -> None:
         deadline = time.monotonic() + SERVER_SECONDS

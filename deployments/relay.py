@@ -68,6 +68,8 @@ class Relay:
             writer.write(refusal("this class speaks TLS only: connect with sslmode=verify-full, as the invite says"))
             await writer.drain()
             return False
+        if reader._buffer:  # ty: ignore[missing-attribute]  said before the handshake: somebody in between put it there (CVE-2021-23214)
+            return False
         writer.write(b"S")
         await writer.drain()
         await writer.start_tls(self._context, ssl_handshake_timeout=PATIENCE)

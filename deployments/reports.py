@@ -7,6 +7,7 @@ from pathlib import Path
 
 from psycopg import Connection
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -73,7 +74,7 @@ def print_status(name: str) -> None:
         table.add_row(view.name, view.state, f"{view.iteration:,}", f"{view.images:,}", speed, *losses)
     console.print(table)
     for view in filter(None, views):
-        console.print(f"[bold]{view.name}[/bold] {sentence(view)}", soft_wrap=True)
+        console.print(f"[bold]{view.name}[/bold] {escape(sentence(view))}", soft_wrap=True)
     console.print(worker_table(workers))
 
 
@@ -95,14 +96,14 @@ def worker_table(workers: list[ledger.WorkerRow]) -> Table:
     table = Table("worker", "student", "", "device", "units", "images", "images/s", "last message")
     for w in workers:
         table.add_row(
-            w.name,
-            w.student,
+            escape(w.name),  # students' words: not markup
+            escape(w.student),
             "[green]online[/green]" if w.is_online else "[dim]offline[/dim]",
-            w.device,
+            escape(w.device),
             f"{w.units:,}",
             f"{w.images:,}",
             f"{w.images_per_second or 0:,.0f}",
-            w.message,
+            escape(w.message),
         )
     return table
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from psycopg import Connection
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from deployments import roster
@@ -27,8 +28,8 @@ def print_students() -> None:
         rows = ledger.students(connection)
     table = Table("login", "name", "machines", "images", "state")
     for row in rows:
-        state = f"[red]suspended[/red]: {row.suspended}" if row.suspended else "may contribute"
-        table.add_row(row.login, row.display_name, f"{row.machines:,}", f"{row.images:,}", state)
+        state = f"[red]suspended[/red]: {escape(row.suspended)}" if row.suspended else "may contribute"
+        table.add_row(row.login, escape(row.display_name), f"{row.machines:,}", f"{row.images:,}", state)
     console.print(table if rows else "No students yet.")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from gan_core.errors import PayloadError
+from gan_core.errors import PayloadError, StoreError, StoreUnreachable
 from gan_core.gradients import contribute
 from gan_core.images import ImageSet, open_images, require_same_data
 from gan_core.models import PARTS, Networks, Vectors, layout_of
@@ -128,9 +128,17 @@ class Checker:
             self.link.call(lambda c: checks.let_go(c, waiting.contribution_id))
             return True
         seconds = time.monotonic() - started
-        self.link.call(
-            lambda c: checks.record(c, waiting.contribution_id, finding.valid, finding.reason, finding.figures, seconds)
-        )
+        try:
+            self.link.call(
+                lambda c: checks.record(
+                    c, waiting.contribution_id, finding.valid, finding.reason, finding.figures, seconds
+                )
+            )
+        except StoreUnreachable:
+            raise
+        except StoreError as exc:  # or this one would be tried for ever, and no other
+            log.warning("What a check of %s said can't be recorded, it is let go: %s", waiting.worker, exc)
+            self.link.call(lambda c: checks.let_go(c, waiting.contribution_id))
         log.info(
             "Checked a contribution of %s to iteration %d in %.1f s: %s",
             waiting.worker,

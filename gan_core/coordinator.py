@@ -52,6 +52,7 @@ class Coordinator:
         self._aggregate: Aggregate | None = None
         self._opened = queue.Opened(quorum=0, position=0)
         self._lengths, self._gates = Lengths(), Gates()
+        self._tidied = 0.0
         self._told = 0  # the last event that the log has shown
 
     def __enter__(self) -> "Coordinator":
@@ -252,10 +253,10 @@ class Coordinator:
             raise Finished(state, self.state.iteration)
 
     def _wait(self, connection: Connection, round_: Round, waited: float) -> None:
-        if wait_for_notice(connection, TICK):
-            return
+        if wait_for_notice(connection, TICK) and time.monotonic() - self._tidied < TICK:
+            return  # a flood of notices must not keep the rest from being done
+        self._tidied = time.monotonic()
         queue.expire_leases(connection)
-        queue.end_hogs(connection)
         row, now = trainings.get(connection, self.name), round_.progress
         idle = waited > 3 and now.open and not now.leased and row.state is TrainingState.RUNNING
         message = f"waiting for workers: {now.workers_online} online, 1 needed" if idle else ""

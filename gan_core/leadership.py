@@ -9,7 +9,7 @@ from uuid import uuid4
 from psycopg import Connection
 
 from gan_core.errors import GanError, LeadLost
-from gan_core.store import lead
+from gan_core.store import lead, queue
 from gan_core.store.engine import Link
 
 log = logging.getLogger("classgan.lead")
@@ -78,4 +78,5 @@ class Leadership:
             while not self._ended.wait(BEAT):
                 if time.monotonic() - self._stepped < HUNG:
                     link.call(lambda c: lead.beat(c, self.id))
+                    link.call(queue.end_hogs)  # here, since they may be what the work itself waits for
             link.call(lambda c: lead.leave(c, self.id))

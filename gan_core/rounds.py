@@ -7,7 +7,7 @@ then is taken out of the sum exactly: the sum is built again, from the payloads 
 import logging
 import statistics
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from psycopg import Connection
@@ -37,26 +37,31 @@ class Gathered:
 
 
 class Lengths:
-    """The lengths (Euclidean norms) of this training's latest contributions: what an exploding one is told by."""
+    """The lengths (Euclidean norms) of this training's latest contributions: what an exploding one is told by.
+
+    Only of those that entered the weights, and one voice a student: or whoever sends many tiny ones first could have
+    everybody else refused.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[Part, deque[float]] = {part: deque(maxlen=64) for part in ("generator", "discriminator")}
+        self._known: dict[Part, dict[str, deque[float]]] = {"generator": {}, "discriminator": {}}
 
     def check(self, vectors: Vectors) -> None:
-        """Take this contribution into account.
-
-        Raises:
-            PayloadError: it is EXPLODED times longer than usual.
-        """
-        lengths = {part: float(vectors.part(part).norm()) for part in self._known}
-        for part, length in lengths.items():
-            known = self._known[part]
-            if len(known) >= ENOUGH and length > EXPLODED * (usual := statistics.median(known)) > 0:
+        """Raises PayloadError if this contribution is EXPLODED times longer than usual."""
+        for part, students in self._known.items():
+            if sum(map(len, students.values())) < ENOUGH:
+                continue
+            # Of two students the one with longer contributions is the measure: the other can't have him refused.
+            usual = statistics.median_high(statistics.median(own) for own in students.values())
+            if (length := float(vectors.part(part).norm())) > EXPLODED * usual > 0:
                 raise PayloadError(
                     f"its {part} part has length {length:.3g}, more than {EXPLODED:g} times the usual {usual:.3g}"
                 )
-        for part, length in lengths.items():
-            self._known[part].append(length)
+
+    def remember(self, student: str, lengths: Mapping[Part, float]) -> None:
+        """Take a contribution into account that entered the weights."""
+        for part, students in self._known.items():
+            students.setdefault(student, deque(maxlen=64)).append(lengths[part])
 
 
 class Round:
@@ -115,6 +120,8 @@ class Round:
         self._odd = self._odd or self._gates.refusals(self._plan, [sketch for _, sketch in self._taken.values()])
         if not self._odd:
             self._add(connection, sorted(self._known))
+            for arrival, sketch in self._taken.values():
+                self._lengths.remember(arrival.student, sketch.lengths)
             return True
         while self._odd:
             odd, reason = next(iter(self._odd.items()))

@@ -20,6 +20,7 @@ from gan_core.models import Part, Vectors
 
 ALWAYS = 10  # valid results in a row until which every result is checked
 OPENING = 5  # batches of the first stretch: rounding has not grown yet, so it must match closely
+ENDLESS = 1e9  # times the length of nothing: a number that can be stored
 JUDGED: tuple[Part, ...] = ("generator", "discriminator")
 
 OPENING_SHARE = 0.8  # of what the twin has of the opening; honest ones have 0.9 and more, copies at most 0.7
@@ -91,7 +92,7 @@ def likeness(result: Tensor, stretches: Tensor) -> Likeness:
     mine, theirs = float(result.norm()), float(whole.norm())
     if theirs == 0:  # a network that learns nothing, such as one whose hinge is satisfied: nothing is the right answer
         nothing = mine == 0
-        return Likeness(float(nothing), 1.0 if nothing else float("inf"), (float(nothing),) * len(stretches))
+        return Likeness(float(nothing), 1.0 if nothing else ENDLESS, (float(nothing),) * len(stretches))
     gram = stretches @ stretches.T
     ridge = 1e-9 * float(gram.diagonal().mean())
     shares = torch.linalg.solve(gram + ridge * torch.eye(len(gram), dtype=gram.dtype), stretches @ result)

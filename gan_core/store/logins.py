@@ -53,10 +53,10 @@ def issue(connection: Connection, login: str, display_name: str = "", roster: Ma
 
 def revoke(connection: Connection, login: str, reason: str) -> None:
     """Take a student's login away: sessions end now, units go to others, what was earned stays."""
-    with connection.transaction():
+    with connection.transaction():  # durable before anything that one of their sessions could block
         connection.execute(sql.SQL("ALTER ROLE {} NOLOGIN PASSWORD NULL").format(sql.Identifier(login)))
         connection.execute("UPDATE classgan.students SET secret_hash = '' WHERE login = %s", (login,))
-        connection.execute("SELECT classgan.suspend(id, %s) FROM classgan.students WHERE login = %s", (reason, login))
+    connection.execute("SELECT classgan.suspend(id, %s) FROM classgan.students WHERE login = %s", (reason, login))
 
 
 def roster_keys(connection: Connection) -> dict[str, str]:

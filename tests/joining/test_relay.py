@@ -84,6 +84,15 @@ def test_who_asks_for_kerberos_first_gets_tls_next(relayed):
         assert secure.recv(5) == b"hello"
 
 
+def test_what_was_said_before_the_handshake_reaches_nothing(relayed):
+    """Somebody in between could put a greeting of their own in front of the student's: CVE-2021-23214."""
+    port, _, behind = relayed
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as plain:
+        plain.sendall(WANTS_TLS + b"INJECTED")
+        assert plain.recv(10) == b""
+    assert not behind
+
+
 @pytest.mark.parametrize(
     "greeting",
     [struct.pack("!ii", 100, 196608), b"GET / HT", b"\x16\x03\x01\x02\x00\x01\x00\x01"],

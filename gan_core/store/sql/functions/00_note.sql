@@ -2,10 +2,23 @@
 -- Called by the functions below and by the coordinator, for whatever is beyond the ordinary.
 CREATE FUNCTION classgan.note(p_training bigint, p_iteration integer, p_kind text, p_text text) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
-    INSERT INTO events (training_id, iteration, kind, text) VALUES (p_training, p_iteration, p_kind, left(p_text, 1000));
+    INSERT INTO events (training_id, iteration, kind, text)
+    VALUES (p_training, p_iteration, p_kind, left(regexp_replace(p_text, '[[:cntrl:]]', ' ', 'g'), 1000));
 $$;
 
--- Whether units are to be given up: three answers proved unusable, and not all of one machine's making.
+-- A number that somebody else wrote, brought within limits: NaN becomes 0, so that no sum overflows or is spoiled.
+CREATE FUNCTION classgan.within(p_value float, p_least float, p_most float) RETURNS float
+LANGUAGE sql IMMUTABLE SET search_path = classgan, pg_temp AS $$
+    SELECT CASE WHEN p_value = 'NaN' THEN greatest(0, p_least) ELSE greatest(p_least, least(p_most, coalesce(p_value, 0))) END
+$$;
+
+-- A student's text for people's eyes: one line without control characters, which a terminal might obey.
+CREATE FUNCTION classgan.plain(p_text text, p_length integer) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = classgan, pg_temp AS $$
+    SELECT left(regexp_replace(p_text, '[[:cntrl:]]', ' ', 'g'), p_length)
+$$;
+
+-- Whether units are to be given up: three answers proved unusable, and not all of one student's making.
 CREATE FUNCTION classgan.is_hopeless(p_training bigint, p_iteration integer, p_first_ordinal integer) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
     WITH bad AS (
@@ -15,9 +28,9 @@ LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
         SELECT worker_id FROM leases
         WHERE training_id = p_training AND iteration = p_iteration AND first_ordinal = p_first_ordinal AND outcome = 'spoiled'
     )
-    SELECT count(*) >= 3 AND count(DISTINCT worker_id) >= least(3, (
-        SELECT count(*) FROM workers WHERE last_seen > now() - interval '20 seconds'))
-    FROM bad
+    SELECT count(*) >= 3 AND count(DISTINCT w.student_id) >= least(3, (
+        SELECT count(DISTINCT student_id) FROM workers WHERE last_seen > now() - interval '20 seconds'))
+    FROM bad JOIN workers AS w ON w.id = bad.worker_id
 $$;
 
 -- A worker as people know it.

@@ -7,11 +7,11 @@ DECLARE
     me bigint := student.whoami();
     mine bigint;
 BEGIN
-    IF (SELECT count(*) FROM workers WHERE student_id = me AND name <> left(p_name, 100)) >= 32 THEN
+    IF (SELECT count(*) FROM workers WHERE student_id = me AND name <> classgan.plain(p_name, 100)) >= 32 THEN
         RAISE EXCEPTION 'You have 32 machines already. Use one of their names, or ask your instructor.' USING ERRCODE = 'program_limit_exceeded';
     END IF;
     INSERT INTO workers (student_id, name, boot_id, device, hardware, run_id)
-    VALUES (me, left(p_name, 100), p_boot, left(p_device, 100), CASE WHEN octet_length(p_hardware::text) <= 4000 THEN p_hardware ELSE '{}' END, p_run)
+    VALUES (me, classgan.plain(p_name, 100), p_boot, classgan.plain(p_device, 100), CASE WHEN octet_length(p_hardware::text) <= 4000 THEN p_hardware ELSE '{}' END, p_run)
     ON CONFLICT (student_id, name) DO UPDATE
         SET boot_id = excluded.boot_id, device = excluded.device, hardware = excluded.hardware, run_id = excluded.run_id,
             registered_at = now(), last_seen = now(), message = ''

@@ -46,17 +46,21 @@ BEGIN
         answer := 'refused';
         why := format('payload has %s bytes, this training''s have %s', octet_length(p_payload), training.payload_bytes);
     END IF;
-    -- Late through no fault of the worker: its lease had not run out, the class was just faster.
+    -- Late through no fault of the worker: its lease had not run out, the class was just faster. And not so late that
+    -- nobody could recompute it any more: what can't be checked earns nothing.
     blameless := answer = 'accepted' OR (
         answer = 'late' AND (training.plan->>'credit_late')::boolean AND octet_length(p_payload) = training.payload_bytes
-        AND mine.outcome IN ('', 'the iteration closed', 'another answer came first'));
+        AND mine.outcome IN ('', 'the iteration closed', 'another answer came first')
+        AND EXISTS (SELECT FROM weights AS w WHERE w.training_id = mine.training_id AND w.iteration = mine.iteration)
+        AND mine.units = (SELECT count(*) FROM units AS u WHERE u.lease_id = mine.units_of));
 
     INSERT INTO contributions (
         training_id, iteration, lease_id, worker_id, verdict, reason, credited, first_ordinal, units, images, seconds,
         g_loss, d_loss, d_real_accuracy, d_fake_accuracy
     ) VALUES (
-        mine.training_id, mine.iteration, mine.id, mine.worker_id, answer, why, blameless, mine.first_ordinal, mine.units, mine.images, p_seconds,
-        p_g_loss, p_d_loss, p_d_real_accuracy, p_d_fake_accuracy
+        mine.training_id, mine.iteration, mine.id, mine.worker_id, answer, why, blameless, mine.first_ordinal, mine.units, mine.images,
+        classgan.within(p_seconds, 0, extract(epoch FROM clock_timestamp() - mine.claimed_at)::float), classgan.within(p_g_loss, -1e6, 1e6),
+        classgan.within(p_d_loss, -1e6, 1e6), classgan.within(p_d_real_accuracy, 0, 1), classgan.within(p_d_fake_accuracy, 0, 1)
     ) RETURNING id INTO done_id;
     UPDATE leases SET ended_at = now(), outcome = answer::text WHERE id = mine.id;
 

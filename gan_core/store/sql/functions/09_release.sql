@@ -18,7 +18,7 @@ BEGIN
     gives_up := p_spoiled AND classgan.is_hopeless(given.training_id, given.iteration, given.first_ordinal);
     UPDATE units SET state = CASE WHEN gives_up THEN 'stale'::unit_state ELSE 'open' END WHERE lease_id = given.units_of AND state = 'leased'
     AND NOT EXISTS (SELECT FROM leases WHERE units_of = given.units_of AND ended_at IS NULL);
-    UPDATE workers SET message = left(p_reason, 500) WHERE id = given.worker_id;
+    UPDATE workers SET message = classgan.plain(p_reason, 500) WHERE id = given.worker_id;
     PERFORM classgan.note(given.training_id, given.iteration, 'given back', format(
         '%s gave %s of iteration %s back: %s.%s', classgan.called(given.worker_id),
         CASE given.units WHEN 1 THEN 'unit ' || given.first_ordinal ELSE given.units || ' units' END, given.iteration, rtrim(p_reason, '.'),

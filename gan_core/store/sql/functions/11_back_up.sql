@@ -21,9 +21,11 @@ BEGIN
     WHERE l.ended_at IS NULL AND l.units_of = l.id AND l.worker_id <> p_worker AND (t.plan->>'backup_leases')::boolean
       -- One and a half times its usual time and a second, and this machine would have done it twice meanwhile.
       AND now() - l.claimed_at > make_interval(secs => 1 + 1.5 * coalesce(l.images / w.images_per_second, (t.plan->>'target_seconds')::float))
-      AND now() - l.claimed_at > make_interval(secs => 2 * l.images / me.images_per_second)
+      AND now() - l.claimed_at > make_interval(secs => coalesce(2 * l.images / me.images_per_second, 2 * (t.plan->>'target_seconds')::float))
       AND EXISTS (SELECT FROM units AS u WHERE u.lease_id = l.id AND u.state = 'leased')
-      AND NOT EXISTS (SELECT FROM leases AS other WHERE other.units_of = l.id AND other.id <> l.id AND other.ended_at IS NULL)
+      -- Unless somebody does it already; a student's own second machine keeps nobody else from it.
+      AND NOT EXISTS (SELECT FROM leases AS other JOIN workers AS theirs ON theirs.id = other.worker_id
+        WHERE other.units_of = l.id AND other.id <> l.id AND other.ended_at IS NULL AND (theirs.student_id <> w.student_id OR me.student_id = w.student_id))
     ORDER BY l.claimed_at LIMIT 1 FOR UPDATE OF l SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;

@@ -14,7 +14,7 @@ BEGIN
     gives_up := classgan.is_hopeless(bad.training_id, bad.iteration, bad.first_ordinal);
     UPDATE units SET state = CASE WHEN gives_up THEN 'stale'::unit_state ELSE 'open' END, contribution_id = NULL
     WHERE contribution_id = p_contribution;
-    UPDATE workers SET message = p_reason WHERE id = bad.worker_id;
+    UPDATE workers SET message = p_reason, images_per_second = NULL WHERE id = bad.worker_id;  -- nothing was computed, perhaps
     PERFORM classgan.note(bad.training_id, bad.iteration, 'refused', format(
         'A contribution of %s to iteration %s was refused: %s. %s', classgan.called(bad.worker_id), bad.iteration, p_reason,
         CASE WHEN gives_up THEN 'So were others for its units: they are given up.' ELSE 'Its units go to others.' END));

@@ -7,6 +7,9 @@ BEGIN
     IF p_reason = '' THEN
         RETURN;
     END IF;
+    -- First their sessions: one with an open transaction would keep the rows that are to be changed.
+    PERFORM pg_terminate_backend(a.pid, 5000) FROM pg_stat_activity AS a JOIN students AS s ON s.login = a.usename
+    WHERE s.id = p_student AND a.datname = current_database();
     UPDATE leases SET ended_at = now(), outcome = 'given back'
     FROM workers AS w WHERE w.id = leases.worker_id AND w.student_id = p_student AND leases.ended_at IS NULL;
     UPDATE units SET state = 'open' FROM leases AS l JOIN workers AS w ON w.id = l.worker_id

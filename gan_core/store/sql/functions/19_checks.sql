@@ -53,10 +53,14 @@ CREATE FUNCTION classgan.next_check(p_training bigint) RETURNS TABLE (
 LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-    DELETE FROM checks AS k WHERE k.training_id = p_training AND k.checked_at IS NULL AND (
-        NOT EXISTS (SELECT FROM weights AS w WHERE w.training_id = p_training AND w.iteration = k.iteration)
-        OR cardinality(k.ordinals) > (
-            SELECT count(*) FROM units AS u WHERE u.training_id = p_training AND u.iteration = k.iteration AND u.ordinal = ANY (k.ordinals)));
+    WITH gone AS (
+        DELETE FROM checks AS k WHERE k.training_id = p_training AND k.checked_at IS NULL AND (
+            NOT EXISTS (SELECT FROM weights AS w WHERE w.training_id = p_training AND w.iteration = k.iteration)
+            OR cardinality(k.ordinals) > (
+                SELECT count(*) FROM units AS u WHERE u.training_id = p_training AND u.iteration = k.iteration AND u.ordinal = ANY (k.ordinals)))
+        RETURNING k.contribution_id
+    )   -- a late one entered nothing and was looked at by nobody
+    UPDATE contributions AS c SET credited = false FROM gone WHERE c.id = gone.contribution_id AND c.verdict = 'late';
     RETURN QUERY
     SELECT k.contribution_id, classgan.called(k.worker_id), k.iteration, k.plan, t.data_fingerprint, t.data_images,
         k.payload, w.payload, array_agg(u.ordinal ORDER BY u.ordinal), array_agg(u.epoch ORDER BY u.ordinal),

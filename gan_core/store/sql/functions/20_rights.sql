@@ -29,6 +29,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.checks TO classgan_owner;
 GRANT INSERT ON classgan.gradients, classgan.events TO classgan_owner;
 GRANT EXECUTE ON FUNCTION
     classgan.note(bigint, integer, text, text),
+    classgan.within(float, float, float),
+    classgan.plain(text, integer),
     classgan.called(bigint),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),

@@ -1,0 +1,142 @@
+"""What a fresh reader of the source found when asked to break in, each kept out from then on."""
+
+import math
+from uuid import uuid4
+
+import psycopg
+import pytest
+import torch
+from poll import wait_until
+
+from gan_core.errors import PayloadError
+from gan_core.models import Vectors
+from gan_core.policies.sampling import cut_units
+from gan_core.rounds import ENOUGH, Lengths
+from gan_core.store import ledger, logins, queue, student, trainings
+from gan_core.units import Measures, Verdict
+
+PAYLOAD = bytes(100)
+
+
+@pytest.fixture
+def instructor(classroom):
+    with psycopg.connect(classroom.url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def training(instructor, tiny) -> int:
+    """A running training with three open units; payloads have 100 bytes."""
+    row = trainings.create(instructor, "test", tiny.model_dump(mode="json"))
+    trainings.start(instructor, row.id, "data", 5_000, len(PAYLOAD), b"weights")
+    units, position = cut_units(tiny, 0, 5_000)
+    queue.create_units(instructor, row.id, 0, tiny.quorum, position, units)
+    return row.id
+
+
+@pytest.fixture
+def mallory(classroom, training):
+    with psycopg.connect(classroom.student_url("mallory"), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def ada(classroom, training):
+    with psycopg.connect(classroom.student_url("ada"), autocommit=True) as connection:
+        yield connection
+
+
+def enrol(connection, name: str = "desk") -> tuple[int, object]:
+    boot = uuid4()
+    return student.register(connection, name, boot, "cpu", {}), boot
+
+
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, math.inf, -math.inf, math.nan])
+def test_a_number_that_overflows_sums_stops_neither_the_training_nor_the_grades(instructor, training, mallory, value):
+    spoiled = Measures(
+        images=16, seconds=value, g_loss=value, d_loss=value, d_real_accuracy=value, d_fake_accuracy=value
+    )
+    for _ in range(2):
+        lease = student.claim(mallory, *(me := enrol(mallory)))
+        assert student.submit(mallory, lease.id, me[1], spoiled, PAYLOAD).verdict is Verdict.ACCEPTED
+    included = [row[0] for row in instructor.execute("SELECT id FROM classgan.contributions").fetchall()]
+    trainings.publish(instructor, training, 0, 0, included, 32, 48, b"next", "")
+    (row,) = ledger.history(instructor, training)
+    assert all(math.isfinite(v) for v in (row.g_loss, row.d_loss, row.d_real_accuracy, row.d_fake_accuracy))
+    (credit,) = (c for c in ledger.credits(instructor) if c.login == "mallory")
+    assert 0 <= credit.seconds < 60  # no more than has passed
+
+
+def test_an_answer_so_late_that_nobody_could_check_it_earns_nothing(instructor, training, mallory):
+    me = enrol(mallory)
+    lease = student.claim(mallory, *me)
+    for iteration in range(trainings.KEPT_WEIGHTS):
+        trainings.publish(instructor, training, 0, iteration, [], 0, 48, b"next", "")
+    measures = Measures(images=16, seconds=1, g_loss=1, d_loss=1, d_real_accuracy=0.5, d_fake_accuracy=0.5)
+    assert student.submit(mallory, lease.id, me[1], measures, PAYLOAD).verdict is Verdict.LATE
+    assert student.my_credit(mallory)[1] == 0
+
+
+def test_units_are_not_given_up_on_one_students_word(instructor, training, mallory, ada):
+    """Three machines of one student say that the numbers were not finite; somebody else is there, too."""
+    enrol(ada)
+    for name in ("one", "two", "three", "one", "two"):
+        me = enrol(mallory, name)
+        if lease := student.claim(mallory, *me):
+            student.release(mallory, lease.id, me[1], "not finite", spoiled=True)
+    assert instructor.execute("SELECT count(*) FROM classgan.units WHERE state = 'stale'").fetchone() == (0,)
+    assert student.claim(ada, *enrol(ada)) is not None
+
+
+def test_an_open_transaction_keeps_neither_the_iteration_nor_a_revoke_waiting(instructor, training, mallory):
+    me = enrol(mallory)
+    mallory.execute("SET idle_in_transaction_session_timeout = 0")
+    mallory.execute("BEGIN")
+    assert student.claim(mallory, *me) is not None  # rows are locked from now on
+    instructor.execute("SET lock_timeout = '5s'")
+    logins.revoke(instructor, "mallory", "blocks everybody")
+    trainings.publish(instructor, training, 0, 0, [], 0, 48, b"next", "")
+    with pytest.raises(psycopg.OperationalError):
+        mallory.execute("SELECT 1")
+    logins.issue(instructor, "mallory")  # roles belong to the whole server: other tests want this one
+
+
+def test_the_coordinator_ends_idle_transactions_within_seconds(instructor, training, mallory):
+    mallory.execute("SET idle_in_transaction_session_timeout = 0")
+    mallory.execute("BEGIN")
+    mallory.execute("SELECT 1")
+    wait_until(lambda: queue.end_hogs(instructor) or None, 30, "the end of the session")
+    mallory.close()
+
+
+def test_who_holds_units_without_a_known_speed_is_backed_up(instructor, training, mallory, ada):
+    while student.claim(mallory, *enrol(mallory, f"m{uuid4().hex[:6]}")):
+        pass  # everything is hers
+    instructor.execute("UPDATE classgan.leases SET claimed_at = now() - interval '1 hour'")
+    hers = enrol(mallory, "second machine")
+    assert student.claim(mallory, *hers) is not None  # she backs herself up ...
+    assert student.claim(ada, *enrol(ada)) is not None  # ... and keeps nobody else from it
+
+
+def test_names_and_reasons_are_one_line_without_control_characters(instructor, training, mallory):
+    me = enrol(mallory, "desk\x1b]52;c;evil\x07\nforged line")
+    lease = student.claim(mallory, *me)
+    student.release(mallory, lease.id, me[1], "sorry\r\n\x1b[2J", spoiled=False)
+    texts = instructor.execute(
+        "SELECT name || message FROM classgan.workers UNION ALL SELECT text FROM classgan.events"
+    ).fetchall()
+    assert texts
+    for (text,) in texts:
+        assert text.isprintable(), text
+
+
+def test_tiny_contributions_by_the_hundred_have_nobody_else_refused():
+    lengths, tiny, honest = Lengths(), 1e-12, Vectors(torch.ones(4), torch.ones(4), torch.zeros(0))
+    for _ in range(ENOUGH):
+        lengths.remember("ada", {"generator": 2.0, "discriminator": 2.0})
+    for _ in range(200):
+        lengths.remember("mallory", {"generator": tiny, "discriminator": tiny})
+    lengths.check(honest)
+    exploding = Vectors(torch.full((4,), 1e3), torch.ones(4), torch.zeros(0))
+    with pytest.raises(PayloadError, match="more than 100 times the usual"):
+        lengths.check(exploding)
