@@ -96,9 +96,10 @@ def test_checkpoints_bound_what_is_stored(classroom, tiny):
             return connection.execute(f"SELECT count(*) FROM classgan.{table}").fetchone()[0]
 
         assert rows("gradients") == 0
-        assert rows("checks WHERE payload IS NOT NULL") == 16
-        assert rows("weights") <= trainings.KEPT_WEIGHTS + 16
-        assert classroom.check_all(training.training_id) == 16
+        waiting = rows("checks WHERE payload IS NOT NULL")
+        assert 16 <= waiting <= 18  # two machines may submit at the same moment
+        assert rows("weights") <= trainings.KEPT_WEIGHTS + waiting
+        assert classroom.check_all(training.training_id) == waiting
         assert rows("checks WHERE payload IS NOT NULL") == 0
         assert rows("weights") == trainings.KEPT_WEIGHTS
         assert rows("checkpoints") <= trainings.KEPT_CHECKPOINTS + trainings.MILESTONES

@@ -12,6 +12,7 @@ DECLARE
     speed float;
     is_fast boolean;
     busiest bigint;
+    waiting bigint;
 BEGIN
     SELECT * INTO lease FROM leases WHERE id = p_lease;
     SELECT * INTO training FROM trainings WHERE id = lease.training_id;
@@ -31,13 +32,14 @@ BEGIN
     ELSIF streak >= 10 AND chance >= 1.0 / streak THEN
         RETURN;
     END IF;
-    -- At most 16 wait in a training. Who hands in more than anybody can check displaces nobody but themselves.
-    IF (SELECT count(*) FROM checks WHERE training_id = training.id AND checked_at IS NULL) >= 16 THEN
+    -- At most 16 wait in a training, and one more for each submit at the same moment. Who hands in more than anybody can check displaces nobody but themselves.
+    waiting := (SELECT count(*) FROM checks WHERE training_id = training.id AND checked_at IS NULL);
+    IF waiting >= 16 THEN
         SELECT student_id INTO busiest FROM checks WHERE training_id = training.id AND checked_at IS NULL
         GROUP BY student_id ORDER BY count(*) DESC, student_id = worker.student_id DESC LIMIT 1;
-        DELETE FROM checks WHERE contribution_id = (  -- one that is being recorded right now is locked: leave it alone
+        DELETE FROM checks WHERE contribution_id IN (  -- one that is being recorded right now is locked: leave it alone
             SELECT contribution_id FROM checks WHERE training_id = training.id AND checked_at IS NULL AND student_id = busiest
-            ORDER BY contribution_id LIMIT 1 FOR UPDATE SKIP LOCKED);
+            ORDER BY contribution_id LIMIT waiting - 15 FOR UPDATE SKIP LOCKED);
     END IF;
     INSERT INTO checks (contribution_id, training_id, iteration, student_id, worker_id, plan, ordinals, images_per_second, payload)
     SELECT p_contribution, training.id, lease.iteration, worker.student_id, worker.id, training.plan, array_agg(u.ordinal ORDER BY u.ordinal), speed, p_payload
