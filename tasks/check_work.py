@@ -17,7 +17,7 @@ log = logging.getLogger("classgan.check")
 
 SECONDS = 1.0  # between looks when nothing waits
 BUSY_SHARE = 0.25  # of its time that the checker computes while this machine has no idle core: the class goes first
-LAST_SECONDS = 30.0  # for what still waits when the training is done
+LAST_SECONDS = 10.0  # for what still waits when the training is done
 
 
 @contextmanager
