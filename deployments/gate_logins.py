@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from deployments.door import INSTRUCTOR
+
 log = logging.getLogger("classgan.server")
 
-INSTRUCTOR = "instructor"
 REFRESH = 5.0  # seconds between two looks at who may come in: whoever is taken out is gone in well under 30 s
 AGAIN = 1.0  # seconds before an unknown login makes us look again
 NOBODY = hashlib.sha256(

@@ -178,11 +178,11 @@ class LocalStack:
         try:
             noted = json.loads((self.home / "stack.json").read_text())
             pid, created = noted["processes"][0]
+            self.ui = noted["ui"]
             if abs(psutil.Process(pid).create_time() - created) > 1:
                 raise psutil.NoSuchProcess(pid)
         except (OSError, ValueError, KeyError, IndexError, psutil.NoSuchProcess) as exc:
             raise StackError(f"No class runs in {self.home}. Start one with `classgan up` (or `make up`).") from exc
-        self.ui = noted["ui"]
         self.door = Door.load(self.home) if self.ui.startswith("https") else None
         if not (self.door and self.door.database_url):
             self.postgres.attach(noted["database"])

@@ -31,7 +31,8 @@ def make_class(addresses: Sequence[str], listen: str, port: int, database_port: 
     """Make or change the class in this folder; secrets, students and trainings stay.
 
     Raises:
-        StackError: an address can't be one, or the existing server lacks something; says what to do. Nothing was changed.
+        StackError: an address can't be one, or the existing server lacks a right; says what to do, and nothing was changed.
+            Or it speaks no TLS: then the certificate is there already, since that server needs a copy.
     """
     home = settings().home.resolve()
     known = tuple(checked(address) for address in addresses) or (_own_address(),)
