@@ -25,7 +25,7 @@ check: $(VENV)/installed-dev  ## lint, types, import contracts and layout, in se
 	@"$(BIN)/ty" check --quiet
 	@"$(BIN)/python" -m pytest -q tests/test_layout.py tests/test_docs.py
 
-test: $(VENV)/installed-dev  ## every test: real PostgreSQL, real Prefect, real workers, in two processes; about ten minutes on two cores
+test: $(VENV)/installed-dev  ## every test: real PostgreSQL, real Prefect, real workers, in two processes; about eighteen minutes on two cores
 	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder
 
 test-quick: $(VENV)/installed-dev  ## without the tests that start whole stacks

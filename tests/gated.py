@@ -18,7 +18,8 @@ import httpx
 from poll import wait_until
 from websockets.sync.client import ClientConnection, connect
 
-from deployments.local_stack import POOLS, PREFECT, PREFECT_SETTINGS, job_template, prefect_file
+from deployments.local_stack import POOLS, job_template, prefect_file
+from deployments.prefect_settings import CLIENT, PREFECT, SERVER
 from deployments.processes import free_port
 
 INNER = "only-the-gate-knows-this"
@@ -56,7 +57,7 @@ class Gate:
 
     def environment(self, **more: str) -> dict[str, str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "CLASSGAN_"))}
-        return {**clean, **PREFECT_SETTINGS, **more}
+        return {**clean, **SERVER, **CLIENT, **more}
 
     def start(self) -> None:
         settings = {

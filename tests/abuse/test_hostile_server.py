@@ -17,7 +17,7 @@ from gated import POOLS, SECRETS, Gate
 from killing import kill_tree
 from poll import wait_until
 
-from deployments.local_stack import PREFECT
+from deployments.prefect_settings import PREFECT
 from deployments.processes import free_port
 from deployments.worker import ENTRYPOINT
 

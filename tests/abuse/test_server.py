@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from deployments.gate_runs import OPEN_RUNS
-from deployments.local_stack import PREFECT
+from deployments.prefect_settings import PREFECT
 from deployments.server import SOCKETS
 from gan_core.store.migrate import add_student
 from tasks.supply_shifts import top_up
