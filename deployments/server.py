@@ -26,10 +26,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from deployments.gate_http import Answer, StudentApi
-from deployments.gate_logins import REFRESH, Logins, NotReadyYet, Person, credential_of, split_credential
-from deployments.gate_runs import Inner, Refused, Shifts
-from deployments.gate_socket import StudentSocket
+from deployments.gate.frames import StudentSocket
+from deployments.gate.logins import REFRESH, Logins, NotReadyYet, Person, credential_of, split_credential
+from deployments.gate.requests import Answer, StudentApi
+from deployments.gate.runs import Inner, Refused, Shifts
 
 log = logging.getLogger("classgan.server")
 

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from deployments.cli import app
-from deployments.plans import limits
+from deployments.commands.plans import limits
 from gan_core.plan import FIXED, PRESETS, Plan
 from gan_core.settings import Settings
 

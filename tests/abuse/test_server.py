@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from deployments.gate_runs import OPEN_RUNS
+from deployments.gate.runs import OPEN_RUNS
 from deployments.prefect_settings import PREFECT
 from deployments.server import SOCKETS
 from gan_core.store.migrate import add_student

@@ -17,9 +17,9 @@ from prefect.client.schemas.worker_channel import (
     WORKER_HEARTBEAT_CAPABILITY,
 )
 
-from deployments.gate_logins import Person
-from deployments.gate_runs import Refused, Shifts
-from deployments.gate_values import at, is_uuid, machine_name, seconds, text
+from deployments.gate.logins import Person
+from deployments.gate.runs import Refused, Shifts
+from deployments.gate.values import at, is_uuid, machine_name, seconds, text
 from tasks.shifts import POOL
 
 FRAME_CHARACTERS = 64_000  # the largest that a worker sends has a few thousand

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from deployments import roster
 from deployments.certificate import write_private
+from deployments.commands.reports import database_url
 from deployments.door import Door
 from deployments.invites import Invite, invite_for
-from deployments.reports import database_url
 from gan_core.errors import RosterError, StackError, TrainingError
 from gan_core.settings import settings
 from gan_core.store import ledger, logins

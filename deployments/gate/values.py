@@ -4,7 +4,7 @@ import re
 from typing import Any
 from uuid import UUID
 
-from deployments.gate_logins import Person
+from deployments.gate.logins import Person
 
 MACHINES = 32  # names of workers a student may have, as in the database
 SUFFIX = re.compile(r"[.\- ][\w.:\- ]{1,40}")

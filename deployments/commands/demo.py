@@ -19,10 +19,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from deployments.commands.reports import open_with_bar, worker_table
 from deployments.door import INSTRUCTOR, Door
 from deployments.local_stack import DRAIN_SECONDS, LocalStack
 from deployments.prefect_settings import PREFECT
-from deployments.reports import open_with_bar, worker_table
 from gan_core.errors import StackError, TrainingError
 from gan_core.plan import Plan
 from gan_core.settings import settings

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from deployments.gate_logins import Person
-from deployments.gate_runs import OPEN_RUNS, Inner, Refused, Shifts
-from deployments.gate_values import at, harmless, is_uuid, machine_name, run_name, seconds, text
+from deployments.gate.logins import Person
+from deployments.gate.runs import OPEN_RUNS, Inner, Refused, Shifts
+from deployments.gate.values import at, harmless, is_uuid, machine_name, run_name, seconds, text
 from tasks.shifts import POOL
 
 LOG_RECORDS = 500  # in one request; Prefect's own client sends what came in two seconds

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from deployments.plans import changes_from
-from deployments.reports import database_url
+from deployments.commands.plans import changes_from
+from deployments.commands.reports import database_url
 from gan_core.errors import PlanError
 from gan_core.settings import settings
 from gan_core.store import events, trainings

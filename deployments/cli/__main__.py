@@ -1,0 +1,5 @@
+"""`python -m deployments.cli`: the command without its script."""
+
+from deployments.cli import main
+
+main()

@@ -1,0 +1,115 @@
+"""Commands about trainings: how they stand, what a person says to them, what came of them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deployments.cli.options import PlanOption, PresetOption
+
+trainings = typer.Typer()
+
+NameArgument = Annotated[str, typer.Argument(help="The training's name.")]
+
+
+@trainings.command()
+def status(name: Annotated[str, typer.Argument(help="A training; all of them if left out.")] = "") -> None:
+    """Show how trainings stand, and who computes."""
+    from deployments.commands.reports import print_status
+
+    print_status(name)
+
+
+@trainings.command()
+def pause(name: NameArgument) -> None:
+    """Hand nothing out any more; units that are out are still accepted. `classgan resume` goes on."""
+    from deployments.commands.controls import pause_training
+
+    pause_training(name)
+
+
+@trainings.command()
+def resume(name: NameArgument) -> None:
+    """Go on with a training that was paused, that failed, or whose coordinator is gone, exactly where it stood."""
+    from deployments.commands.controls import resume_training
+
+    resume_training(name)
+
+
+@trainings.command()
+def cancel(name: NameArgument) -> None:
+    """End a training for good. Credit, samples and the generator stay."""
+    from deployments.commands.controls import cancel_training
+
+    cancel_training(name)
+
+
+@trainings.command()
+def change(name: NameArgument, changes: PlanOption = None) -> None:
+    """Change the plan of a training from its next iteration on: learning rates, quorum, intervals; not data or model."""
+    from deployments.commands.controls import change_training
+
+    change_training(name, changes or [])
+
+
+@trainings.command()
+def events(
+    name: Annotated[str, typer.Argument(help="A training; all of them if left out.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5_000, help="How many, the newest.")] = 30,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new ones, until Ctrl-C.")] = False,
+) -> None:
+    """Show what happened beyond the ordinary: machines lost, units taken over, late answers, changes of the plan."""
+    from deployments.commands.controls import print_events
+
+    print_events(name, limit, follow)
+
+
+@trainings.command()
+def generate(
+    source: Annotated[str, typer.Argument(help="A generator's file, or the name of a training.")],
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Images to draw.")] = 64,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .png for one grid, or a folder for single files.")] = Path(
+        "generated.png"
+    ),
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed draws the same images.")] = 0,
+) -> None:
+    """Draw images from a trained generator, as a grid or as single files."""
+    from deployments.commands.reports import generate_images
+
+    generate_images(source, count, out, seed)
+
+
+@trainings.command("train-local")
+def train_local(
+    preset: PresetOption = "demo",
+    changes: PlanOption = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="The ordinary loop: one Adam for the whole training, no units.")
+    ] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the generator and its pictures.")] = Path(
+        "outputs/local"
+    ),
+) -> None:
+    """Train in this one process: the reference that a class must equal, and the way to train alone."""
+    from deployments.commands.plans import plan_from
+    from deployments.commands.reports import train_here
+
+    train_here(plan_from(preset, changes), plain, out)
+
+
+@trainings.command()
+def plan(preset: PresetOption = "demo", changes: PlanOption = None) -> None:
+    """Show every knob of a plan: value, limits, meaning."""
+    from deployments.commands.plans import plan_from, print_plan
+
+    print_plan(plan_from(preset, changes))
+
+
+@trainings.command("export-grades")
+def export_grades(
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")] = Path("outputs/grades.csv"),
+) -> None:
+    """Write every student's credit as a table."""
+    from deployments.commands.reports import export_ledger
+
+    export_ledger(out)
