@@ -6,7 +6,9 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
+from getpass import getpass
 from pathlib import Path
 
 from rich.console import Console
@@ -67,6 +69,13 @@ class Membership:
     def make_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
+
+
+def line_of(argument: str) -> str:
+    """The invite: the argument itself, or for `-` what the standard input says. Arguments stand in the process list."""
+    if argument != "-":
+        return argument
+    return getpass("Invite (it isn't shown): ") if sys.stdin.isatty() else sys.stdin.read()
 
 
 def join(line: str, machine: str, address: str, start: bool) -> None:

@@ -34,7 +34,7 @@ def vanished_shifts(client: SyncPrefectClient) -> set[UUID]:
         run.id
         for run in runs_of_shifts(client, StateType.PENDING, StateType.RUNNING)
         # A run that isn't in the table hasn't come to it yet, or its machine started anew: its own age tells.
-        if silent.get(run.id, (now - _begun(run, now)).total_seconds()) > VANISHED
+        if min(age := (now - _begun(run, now)).total_seconds(), silent.get(run.id, age)) > VANISHED
     }
 
 

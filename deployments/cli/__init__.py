@@ -88,7 +88,12 @@ MachineOption = Annotated[
 
 @app.command()
 def join(
-    invite: Annotated[str, typer.Argument(help="The line from your instructor.")],
+    invite: Annotated[
+        str,
+        typer.Argument(
+            help="The line from your instructor; - reads it from the keyboard or a pipe, unseen by others on this machine."
+        ),
+    ],
     machine: MachineOption = None,
     address: Annotated[
         str, typer.Option(metavar="HOST", help="Where the class is now, if it has moved since the invite was made.")
@@ -100,7 +105,9 @@ def join(
     """Join a class with this machine: check everything, then work until Ctrl-C. Outages are waited for."""
     from deployments import joining
 
-    joining.join(invite, joining.machine_name() if machine is None else machine, address, start=not no_start)
+    joining.join(
+        joining.line_of(invite), joining.machine_name() if machine is None else machine, address, start=not no_start
+    )
 
 
 @app.command()

@@ -12,9 +12,11 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.types.json import Jsonb
 
-from gan_core.store.migrate import add_student
+from gan_core.errors import RosterError
+from gan_core.store.migrate import STUDENT_ROLE, add_student
 
 SECRET_BYTES = 24
+MARK = "a student of classgan's database "  # the comment on a student's role, which the whole server sees
 
 
 def new_secret() -> str:
@@ -34,11 +36,20 @@ def issue(connection: Connection, login: str, display_name: str = "", roster: Ma
 
     Args:
         roster: `key`, `email` and the gradebook's own `columns`, as they were; None leaves what is known.
+
+    Raises:
+        RosterError: the name is a login of somebody else's on this PostgreSQL server.
     """
+    _require_ours(connection, login)
     secret = new_secret()
     verifier = connection.pgconn.encrypt_password(secret.encode(), login.encode(), b"scram-sha-256")
     with connection.transaction():
         add_student(connection, login, display_name)
+        connection.execute(
+            sql.SQL("COMMENT ON ROLE {} IS {}").format(
+                sql.Identifier(login), sql.Literal(MARK + connection.info.dbname)
+            )
+        )
         connection.execute(
             sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(login), sql.Literal(verifier.decode()))
         )
@@ -73,6 +84,31 @@ def hashes(connection: Connection) -> dict[str, str]:
         "SELECT login, secret_hash FROM classgan.students WHERE secret_hash <> '' AND suspended = ''"
     ).fetchall()
     return dict(rows)
+
+
+def _require_ours(connection: Connection, login: str) -> None:
+    """Roles belong to the whole server: one with this name may be another class's student, or no student at all."""
+    row = connection.execute(
+        "SELECT coalesce(shobj_description(oid, 'pg_authid'), ''), pg_has_role(oid, %s, 'MEMBER') FROM pg_roles"
+        " WHERE rolname = %s AND NOT EXISTS (SELECT FROM classgan.students WHERE login = rolname)",
+        (STUDENT_ROLE, login),
+    ).fetchone()
+    if row is None:
+        return
+    mark, is_student = row
+    home = mark.removeprefix(MARK)
+    if not is_student:
+        raise RosterError(
+            f"PostgreSQL has a login {login!r} that is no student's. Nothing was changed; choose another name for this student."
+        )
+    if (
+        home != connection.info.dbname
+        and connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (home,)).fetchone()
+    ):
+        raise RosterError(
+            f"{login!r} is a student of another class on this PostgreSQL server (database {home!r}), and a new secret would shut "
+            "them out there. Nothing was changed; choose another name, or give each class a server."
+        )
 
 
 def _end_sessions(connection: Connection, login: str) -> None:

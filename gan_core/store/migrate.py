@@ -11,6 +11,11 @@ from gan_core.store.engine import connect, translated
 
 STUDENT_ROLE = "classgan_student"  # what every student's login is a member of
 OWNER_ROLE = "classgan_owner"  # whose rights the students' functions run with; nobody logs in as it
+SUPERUSER_LIMITS = (  # of each student's sessions, which can't lift them
+    "SET temp_file_limit = '64MB'",  # disk that one session may fill with sorted rows
+    "SET log_min_messages = 'fatal'",  # errors that they cause on purpose would fill the log
+    "SET log_min_error_statement = 'panic'",
+)
 CONNECTIONS = 24  # of one student: three for each device that computes, and some for looking
 LOCK = 0x636C6173  # "clas": two migrations wait for each other
 
@@ -91,11 +96,14 @@ def add_student(connection: psycopg.Connection, login: str, display_name: str = 
             connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(login)))
         connection.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(STUDENT_ROLE), sql.Identifier(login)))
         # Well-meant limits: whoever is connected can lift the time-outs, so classgan.end_hogs holds them.
-        for limit in (
+        limits = (
             f"CONNECTION LIMIT {CONNECTIONS}",
             "SET statement_timeout = '2min'",
             "SET idle_in_transaction_session_timeout = '1min'",
-        ):
+        )
+        if connection.info.parameter_status("is_superuser") == "on":
+            limits += SUPERUSER_LIMITS
+        for limit in limits:
             connection.execute(sql.SQL("ALTER ROLE {} " + limit).format(sql.Identifier(login)))
         connection.execute(
             "INSERT INTO classgan.students (login, display_name) VALUES (%s, %s) ON CONFLICT (login) DO NOTHING",

@@ -164,7 +164,8 @@ def silent_seconds(connection: Connection) -> dict[UUID, float]:
     """Seconds since the last sign of life of each machine, by the Prefect run of its latest start."""
     return dict(
         connection.execute(
-            "SELECT run_id, extract(epoch FROM now() - last_seen)::float FROM classgan.workers WHERE run_id IS NOT NULL"
+            "SELECT run_id, extract(epoch FROM now() - max(last_seen))::float FROM classgan.workers"
+            " WHERE run_id IS NOT NULL GROUP BY run_id"  # whose run it is, is each machine's own word: the one last heard of counts
         ).fetchall()
     )
 

@@ -1,6 +1,7 @@
 """What a fresh reader of the source found when asked to break in, each kept out from then on."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import psycopg
@@ -8,7 +9,7 @@ import pytest
 import torch
 from poll import wait_until
 
-from gan_core.errors import PayloadError
+from gan_core.errors import PayloadError, RosterError
 from gan_core.models import Vectors
 from gan_core.policies.sampling import cut_units
 from gan_core.rounds import ENOUGH, Lengths
@@ -140,3 +141,69 @@ def test_tiny_contributions_by_the_hundred_have_nobody_else_refused():
     exploding = Vectors(torch.full((4,), 1e3), torch.ones(4), torch.zeros(0))
     with pytest.raises(PayloadError, match="more than 100 times the usual"):
         lengths.check(exploding)
+
+
+def test_who_gives_back_what_was_just_claimed_gets_nothing_for_a_while(instructor, training, mallory, ada):
+    """Each lease that comes back wakes everybody and stands in the history."""
+    me = enrol(mallory)
+    for _ in range(50):
+        if lease := student.claim(mallory, *me):
+            student.release(mallory, lease.id, me[1], "no", spoiled=False)
+    assert instructor.execute("SELECT count(*) FROM classgan.events WHERE kind = 'given back'").fetchone() == (10,)
+    assert "10 leases came back" in instructor.execute("SELECT message FROM classgan.workers").fetchone()[0]
+    assert student.claim(ada, *enrol(ada)) is not None
+    instructor.execute("UPDATE classgan.leases SET ended_at = ended_at - interval '1 minute'")
+    assert student.claim(mallory, *me) is not None
+
+
+def test_a_shift_whose_run_another_names_too_is_alive_as_long_as_one_of_them_is(instructor, mallory, ada):
+    run = uuid4()
+    student.register(ada, "desk", uuid4(), "cpu", {}, run)
+    student.register(mallory, "desk", uuid4(), "cpu", {}, run)
+    instructor.execute(
+        "UPDATE classgan.workers SET last_seen = now() - interval '1 hour'"
+        " WHERE student_id = (SELECT id FROM classgan.students WHERE login = 'mallory')"
+    )
+    assert queue.silent_seconds(instructor)[run] < 60
+
+
+def test_many_connections_at_once_register_no_more_machines_than_one(classroom, training):
+    def register(number: int) -> bool:
+        with psycopg.connect(classroom.student_url("mallory"), autocommit=True) as connection:
+            try:
+                return enrol(connection, f"m{number}") is not None
+            except psycopg.errors.ProgramLimitExceeded:
+                return False
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(register, range(48))) == 32
+
+
+def test_a_student_writes_no_programs_no_log_and_no_large_temporary_files(mallory):
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        mallory.execute("DO $$ BEGIN RAISE LOG 'spam'; END $$")
+    for setting in ("log_min_messages = 'debug5'", "log_min_error_statement = 'error'", "temp_file_limit = -1"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            mallory.execute(f"SET {setting}")
+    mallory.execute("SET work_mem = '64kB'")
+    with pytest.raises(psycopg.errors.ConfigurationLimitExceeded):
+        mallory.execute(
+            "SELECT sum(length(x)) FROM (SELECT repeat('x', 1000) AS x FROM generate_series(1, 200000) AS n ORDER BY md5(n::text)) AS rows"
+        )
+
+
+def test_a_login_of_another_class_or_of_somebody_else_on_the_same_server_is_left_alone(database, server):
+    with psycopg.connect(database, autocommit=True) as ours, psycopg.connect(server, autocommit=True) as theirs:
+        for login in ("shared_ann", "backup_tool"):
+            ours.execute(f"DROP ROLE IF EXISTS {login}")
+        try:
+            logins.issue(theirs, "shared_ann")
+            ours.execute("CREATE ROLE backup_tool LOGIN")
+            with pytest.raises(RosterError, match="another class"):
+                logins.issue(ours, "shared_ann")
+            with pytest.raises(RosterError, match="no student's"):
+                logins.issue(ours, "backup_tool")
+            assert ours.execute("SELECT count(*) FROM classgan.students").fetchone() == (0,)
+        finally:
+            theirs.execute("DELETE FROM classgan.students WHERE login = 'shared_ann'")
+            ours.execute("DROP ROLE shared_ann, backup_tool")

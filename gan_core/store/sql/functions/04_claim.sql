@@ -12,13 +12,23 @@ DECLARE
     speed double precision;
     want integer;
     lease bigint;
+    held integer;
+    wasted integer;
     until timestamptz;
 BEGIN
     PERFORM student.require_worker(p_worker);
     PERFORM classgan.expire_leases();
     -- One that is computed, one that is uploaded, and one for a slow answer: more would only be hoarded.
     -- Counted by the machine, not by its start: that is the caller's to choose.
-    IF (SELECT count(*) FROM leases WHERE worker_id = p_worker AND ended_at IS NULL) >= 3 THEN
+    SELECT count(*) FILTER (WHERE ended_at IS NULL),
+        count(*) FILTER (WHERE ended_at > now() - interval '1 minute' AND outcome IN ('given back', 'spoiled', 'refused'))
+    INTO held, wasted FROM leases WHERE worker_id = p_worker;
+    IF held >= 3 THEN
+        RETURN;
+    END IF;
+    IF wasted >= 10 THEN  -- each of them woke everybody and stands in the history
+        UPDATE workers SET last_seen = now(), message = format('%s leases came back unused within a minute: no more until it is over.', wasted)
+        WHERE id = p_worker;
         RETURN;
     END IF;
     SELECT images_per_second INTO speed FROM workers WHERE id = p_worker;

@@ -21,6 +21,7 @@ TO classgan_student;
 -- The students' functions run with the rights of a role that nobody can log in as and that may do only what they need:
 -- a fault in one of them is not the instructor's password.
 GRANT USAGE ON SCHEMA classgan, student TO classgan_owner;
+GRANT UPDATE (created_at) ON classgan.students TO classgan_owner;  -- never written: it is what locking a row asks for
 GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, classgan.weights, classgan.ledger TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
@@ -46,9 +47,10 @@ END $$;
 REVOKE CREATE ON SCHEMA student FROM classgan_owner;
 
 -- What PostgreSQL lets everybody do, and a class doesn't need: large objects, locks that somebody else waits for, bytes
--- in the log. Only a superuser can close them; where the instructor is none, they stay open.
+-- in the log, programs of one's own (which write to the log, too). Only a superuser can close them; where the instructor is none, they stay open.
 DO $$ DECLARE f regprocedure; BEGIN
     IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+        REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC;
         FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
             AND (proname ~ '^(lo_|loread$|lowrite$)' OR proname ~ 'advisory_(xact_)?(lock|unlock)' OR proname = 'pg_logical_emit_message') LOOP
             EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
