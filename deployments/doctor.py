@@ -208,13 +208,13 @@ class Doctor:
 
         from gan_core.gradients import contribute, warm_up
         from gan_core.images import ImageSet
-        from gan_core.machine import best_device
+        from gan_core.machine import device_names
         from gan_core.models import Networks
         from gan_core.plan import preset
         from gan_core.settings import settings
         from gan_core.units import WorkUnit
 
-        plan, name = preset("demo"), settings().device or best_device()
+        plan, name = preset("demo"), device_names(settings().device)[0]
         grey = np.zeros((plan.batch_size, plan.image_size, plan.image_size, plan.channels), np.uint8)
         images = ImageSet(name="grey", pixels=grey, labels=None, fingerprint="", skipped=())
         unit = WorkUnit(ordinal=0, epoch=0, indices=tuple(range(len(grey))), seed=1)

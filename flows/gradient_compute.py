@@ -34,7 +34,7 @@ def gradient_compute(
     """Work a shift; returns the images that were accepted."""
     import torch
 
-    from gan_core.machine import best_device
+    from gan_core.machine import device_names
     from gan_core.shift import Shift
 
     show_log()
@@ -44,7 +44,7 @@ def gradient_compute(
     shift = Shift(
         mine.database_url,
         mine.worker_name or platform.node(),
-        mine.device or best_device(),
+        ",".join(device_names(mine.device)),
         mine.cache,
         mine.data,
         _asked_to_stop(),

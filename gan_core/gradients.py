@@ -6,6 +6,7 @@ unit's seed and is drawn on the CPU, so that anybody can recompute a unit on any
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import torch
@@ -84,6 +85,10 @@ class _Tally:
         self.images += n
         self.sums += torch.stack([g_loss * n, d_loss * n, (real > 0).sum(), (fake < 0).sum()])
 
+    def take_in(self, other: "_Tally") -> None:
+        self.sums += other.sums.to(self.sums.device)
+        self.images += other.images
+
     def measures(self, seconds: float) -> Measures:
         g_loss, d_loss, real, fake = (self.sums / self.images).tolist()
         return Measures(
@@ -120,6 +125,34 @@ def mean_gradient(
             beat()
         torch._foreach_add_(sums["statistics"], list(networks.tensors("statistics")), alpha=unit.images)
     return Vectors(*(flatten(sums[part]) / tally.images for part in PARTS)), tally
+
+
+def shared_gradient(
+    plan: Plan,
+    several: Sequence[Networks],
+    images: ImageSet,
+    units: Sequence[WorkUnit],
+    weights: Vectors,
+    beat: Beat,
+) -> tuple[Vectors, _Tally]:
+    """`mean_gradient` with the units dealt out to several devices of one machine; the same to rounding.
+
+    Units, not batches: within a unit each batch finds the norm statistics that the one before has left.
+    """
+    for networks in several[1:]:
+        networks.load(weights)
+    hands = [units[i :: len(several)] for i in range(min(len(several), len(units)))]
+    with ThreadPoolExecutor(len(hands), thread_name_prefix="device") as pool:
+        futures = [
+            pool.submit(mean_gradient, plan, networks, images, hand, weights, beat)
+            for networks, hand in zip(several, hands, strict=False)
+        ]
+        (mean, tally), *others = [future.result() for future in futures]
+    sums = [mean.part(part) * tally.images for part in PARTS]
+    for mean, more in others:
+        tally.take_in(more)
+        torch._foreach_add_(sums, [mean.part(part) for part in PARTS], alpha=more.images)
+    return Vectors(*(total / tally.images for total in sums)), tally
 
 
 def local_steps(
@@ -162,11 +195,14 @@ def contribute(
     units: Sequence[WorkUnit],
     weights: Vectors,
     beat: Beat = lambda: None,
+    more: Sequence[Networks] = (),
 ) -> tuple[Vectors, Measures]:
     """The contribution of one lease: what the plan's kind asks for, from these weights.
 
     Args:
-        beat: called after each batch, so that a watcher sees progress.
+        beat: called after each batch, so that a watcher sees progress; with several devices by a thread for each.
+        more: networks on further devices of this machine. Gradients are shared out between them; local steps follow
+            each other, and use the first device alone.
 
     Returns:
         update directions for G and D with the statistics after the units; losses, images and seconds
@@ -174,7 +210,10 @@ def contribute(
     started = time.perf_counter()
     networks.load(weights)
     if plan.contribution == "gradient":
-        vectors, tally = mean_gradient(plan, networks, images, units, weights, beat)
+        if more and len(units) > 1:
+            vectors, tally = shared_gradient(plan, (networks, *more), images, units, weights, beat)
+        else:
+            vectors, tally = mean_gradient(plan, networks, images, units, weights, beat)
     else:
         vectors, tally = local_steps(plan, networks, images, units, weights, beat)
     return vectors, tally.measures(time.perf_counter() - started)

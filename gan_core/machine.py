@@ -19,6 +19,11 @@ def hardware() -> dict[str, object]:
     return {"system": platform.system(), "cores": os.cpu_count(), "torch": torch.__version__, "gpus": gpus}
 
 
+def device_names(devices: str) -> list[str]:
+    """The devices that a setting names, such as `cuda:0,cuda:1`; the best one here, if it names none."""
+    return [name.strip() for name in devices.split(",") if name.strip()] or [best_device()]
+
+
 def best_device() -> str:
     """The fastest device here: a CUDA GPU, Apple's, or the CPU."""
     if torch.cuda.is_available():

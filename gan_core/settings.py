@@ -19,7 +19,10 @@ class Settings(BaseSettings):
     outputs: Path = Field(Path("outputs"), description="Folder for pictures, models and grade files.")
     data: Path = Field(Path(), description="Folder where relative paths in a plan's `data` start, on this machine.")
     worker_name: str = Field("", description="Name of this machine's worker; set by the worker itself.")
-    device: str = Field("", description="Device to compute on: cpu, cuda:0, mps. Empty: the best one found.")
+    device: str = Field(
+        "",
+        description="Device to compute on: cpu, cuda:0, mps; several with commas share out averaged gradients. Empty: the best one found.",
+    )
     threads: int = Field(0, ge=0, le=1024, description="CPU threads a shift computes with. 0: PyTorch decides.")
     stop_file: Path | None = Field(
         None, description="A shift ends in good order once this file exists; set by the worker."

@@ -15,7 +15,7 @@ from psycopg import Connection
 from gan_core.errors import PayloadError, StoreError
 from gan_core.gradients import contribute, warm_up
 from gan_core.images import ImageSet, open_images, require_same_data
-from gan_core.machine import hardware
+from gan_core.machine import device_names, hardware
 from gan_core.models import Layout, Networks, Vectors, layout_of
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import decode, encode
@@ -59,7 +59,7 @@ class Prepared:
     plan: Plan
     layout: Layout
     images: ImageSet
-    networks: Networks
+    networks: tuple[Networks, ...]  # one a device
     version: int  # of the plan
     iteration: int = -1
     weights: Vectors = field(default_factory=lambda: Vectors(*(torch.zeros(0) for _ in range(3))))
@@ -71,7 +71,7 @@ class Shift:
     Args:
         url: of the database, with the student's login.
         name: of this worker.
-        device: to compute on.
+        device: to compute on; several of one machine with commas, which share out gradients.
         cache: folder of resized images.
         data: where relative paths in a plan start.
         should_stop: asked between batches; once true, the current lease is finished and submitted, then the shift ends.
@@ -168,8 +168,9 @@ class Shift:
                 self._release(lease.id, "the weights of its iteration are gone")
                 return None
             self._pulse.begin(lease.id)
+            first, *more = training.networks
             vectors, measures = contribute(
-                training.plan, training.networks, training.images, lease.units, training.weights, self._beat_of(lease)
+                training.plan, first, training.images, lease.units, training.weights, self._beat_of(lease), more
             )
             try:
                 return encode(vectors, training.layout, training.plan.codec, lease.units[0].seed), measures
@@ -217,7 +218,12 @@ class Shift:
             require_same_data(images, known.data_fingerprint, known.data_images)
             warm_up(plan)
             training = Prepared(
-                known.name, plan, layout_of(plan), images, Networks(plan, self.device), known.plan_version
+                known.name,
+                plan,
+                layout_of(plan),
+                images,
+                tuple(Networks(plan, device) for device in device_names(self.device)),
+                known.plan_version,
             )
             self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two
         if training.iteration != lease.iteration:

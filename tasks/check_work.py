@@ -64,14 +64,14 @@ def _is_busy() -> bool:
 def _check(training: "Coordinator", pace: _Pace) -> None:
     from gan_core.checker import Checker, Interrupted
     from gan_core.errors import GanError
-    from gan_core.machine import best_device
+    from gan_core.machine import device_names
 
     mine = settings()
     checker = Checker(
         mine.database_url,
         training.training_id,
         images=training.images,
-        device=mine.device or best_device(),
+        device=device_names(mine.device)[0],
         on_batch=pace,
         should_stop=pace.given_up.is_set,
     )

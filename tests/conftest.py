@@ -5,6 +5,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -108,12 +109,20 @@ def _with_template(url: str) -> Iterator[str]:
         connection.execute("DROP DATABASE IF EXISTS template WITH (FORCE)")
         connection.execute("CREATE DATABASE template")
     migrate(template)
+    with psycopg.connect(url, autocommit=True) as connection:  # from now on only clones can be changed
+        connection.execute("ALTER DATABASE template ALLOW_CONNECTIONS false")
     yield template
 
 
 @pytest.fixture
 def database(server: str) -> Iterator[str]:
     """URL of a fresh, migrated database."""
+    with clone_of(server) as url:
+        yield url
+
+
+@contextmanager
+def clone_of(server: str) -> Iterator[str]:
     name = f"test_{os.getpid()}_{next(_numbers)}"
     admin = server.replace("/template?", "/postgres?")
     with psycopg.connect(admin, autocommit=True) as connection:
@@ -121,6 +130,13 @@ def database(server: str) -> Iterator[str]:
     yield server.replace("/template?", f"/{name}?")
     with psycopg.connect(admin, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def other_database(server: str) -> Iterator[str]:
+    """Another one on the same server."""
+    with clone_of(server) as url:
+        yield url
 
 
 @pytest.fixture

@@ -168,8 +168,10 @@ def test_a_shift_whose_run_another_names_too_is_alive_as_long_as_one_of_them_is(
 
 
 def test_many_connections_at_once_register_no_more_machines_than_one(classroom, training):
+    url = classroom.student_url("mallory")
+
     def register(number: int) -> bool:
-        with psycopg.connect(classroom.student_url("mallory"), autocommit=True) as connection:
+        with psycopg.connect(url, autocommit=True) as connection:
             try:
                 return enrol(connection, f"m{number}") is not None
             except psycopg.errors.ProgramLimitExceeded:
@@ -192,8 +194,11 @@ def test_a_student_writes_no_programs_no_log_and_no_large_temporary_files(mallor
         )
 
 
-def test_a_login_of_another_class_or_of_somebody_else_on_the_same_server_is_left_alone(database, server):
-    with psycopg.connect(database, autocommit=True) as ours, psycopg.connect(server, autocommit=True) as theirs:
+def test_a_login_of_another_class_or_of_somebody_else_on_the_same_server_is_left_alone(database, other_database):
+    with (
+        psycopg.connect(database, autocommit=True) as ours,
+        psycopg.connect(other_database, autocommit=True) as theirs,
+    ):
         for login in ("shared_ann", "backup_tool"):
             ours.execute(f"DROP ROLE IF EXISTS {login}")
         try:

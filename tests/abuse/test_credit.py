@@ -63,7 +63,7 @@ def lying(monkeypatch) -> Callable:
     def install(lie: Callable) -> None:
         honest = gradients.contribute
 
-        def contribute(plan, networks, images, units, weights, beat):
+        def contribute(plan, networks, images, units, weights, beat, more):
             if threading.current_thread().name != "mallory":
                 return honest(plan, networks, images, units, weights, beat)
             _, measures = honest(plan, networks, images, units, weights, beat)

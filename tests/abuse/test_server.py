@@ -696,11 +696,11 @@ def test_until_the_students_are_known_nobody_is_told_that_their_login_is_wrong(g
     gate.admit_all()
 
 
-def test_a_students_worker_works_a_shift_through_the_gate(gate, server):
+def test_a_students_worker_works_a_shift_through_the_gate(gate, database):
     """The stock command, with the login in PREFECT_API_AUTH_STRING. A shift without a training ends by itself."""
     for run in gate.ask("POST", "/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}):
         gate.end(run["id"])
-    with psycopg.connect(server, autocommit=True) as connection:
+    with psycopg.connect(database, autocommit=True) as connection:
         add_student(connection, "grace")
     run = gate.scheduled_shift(parameters={"idle_seconds": 1, "max_minutes": 1})
     with (gate.folder / "worker.log").open("wb") as log:
@@ -709,7 +709,7 @@ def test_a_students_worker_works_a_shift_through_the_gate(gate, server):
             env=gate.client_environment(
                 "grace",
                 CLASSGAN_HOME=str(gate.folder / "classgan"),
-                CLASSGAN_DATABASE_URL=server.replace("//instructor@", "//grace@"),
+                CLASSGAN_DATABASE_URL=database.replace("//instructor@", "//grace@"),
             ),
             stdout=log,
             stderr=log,

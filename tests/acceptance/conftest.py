@@ -1,6 +1,6 @@
 """A whole class as child processes, shared by the acceptance tests: starting one takes half a minute."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import psycopg
 import pytest
@@ -24,6 +24,7 @@ class School:
 
     def __init__(self, stack: LocalStack) -> None:
         self.stack = stack
+        self._references: dict[Plan, Mapping[str, torch.Tensor]] = {}
 
     def ask(self, query: str, *values: object) -> list[tuple]:
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
@@ -48,6 +49,10 @@ class School:
     def await_success(self, name: str, seconds: float = 180) -> None:
         wait_until(lambda: self.state(name) is TrainingState.SUCCEEDED, seconds, f"the end of {name}")
 
+    def cancel(self, name: str) -> None:
+        """End a training that has shown what it was for."""
+        self.ask("SELECT classgan.control(id, 'cancelled', 'a test', '') FROM classgan.trainings WHERE name = %s", name)
+
     def await_quiet(self) -> None:
         """No coordinator is left: the last one, when it ends, cancels the shifts that nobody has taken."""
         running = {
@@ -65,6 +70,12 @@ class School:
             )
         )
 
+    def reference(self, plan: Plan, digits: ImageSet) -> Mapping[str, torch.Tensor]:
+        """What one process reaches with this plan; computed once a plan."""
+        if plan not in self._references:
+            self._references[plan] = tensors_of(train_local(plan, digits))
+        return self._references[plan]
+
     def assert_equals_the_reference(self, name: str, plan: Plan, digits: ImageSet) -> None:
         """The training's last state is what one process reaches with this plan, bit for bit."""
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
@@ -72,7 +83,7 @@ class School:
         assert found is not None
         iteration, _, payload = found
         assert iteration == plan.iterations
-        stored, reference = safetensors.torch.load(payload), tensors_of(train_local(plan, digits))
+        stored, reference = safetensors.torch.load(payload), self.reference(plan, digits)
         assert stored.keys() == reference.keys()
         for part, tensor in reference.items():
             assert torch.equal(stored[part], tensor), part

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from gan_core import gradients
 from gan_core.gradients import batches, contribute, discriminator_gradient, generator_gradient
 from gan_core.losses import LOSSES, Loss
-from gan_core.models import Networks, initial_weights
+from gan_core.models import PARTS, Networks, initial_weights
 from gan_core.policies.sampling import cut_units
 
 
@@ -117,6 +117,28 @@ def test_a_gradient_over_two_units_is_their_mean_weighted_by_images(tiny, digits
     expected = (a.discriminator * 16 + b.discriminator * 8) / 24
     assert torch.allclose(both.discriminator, expected, rtol=1e-5, atol=1e-8)
     assert m.d_loss == pytest.approx((ma.d_loss * 16 + mb.d_loss * 8) / 24, rel=1e-5)
+
+
+@pytest.mark.parametrize("model", ["dcgan", "spectral"])
+@pytest.mark.parametrize("devices", [2, 3, 5])
+def test_several_devices_of_one_machine_compute_what_one_does(tiny, digits, model, devices):
+    """Units are shared out, also when there are more devices than units, or not as many for each."""
+    plan = tiny.changed(contribution="gradient", model=model, quorum=64)
+    units, weights = cut_units(plan, len(digits) - 56, len(digits))[0][:4], initial_weights(plan)
+    assert [u.images for u in units] == [16, 16, 16, 8]
+    alone, a = contribute(plan, Networks(plan), digits, units, weights)
+    first, *more = (Networks(plan) for _ in range(devices))
+    together, b = contribute(plan, first, digits, units, weights, more=more)
+    for part in PARTS:
+        assert torch.allclose(together.part(part), alone.part(part), rtol=1e-4, atol=1e-7), part
+    assert (b.images, b.d_loss, b.g_loss) == (a.images, pytest.approx(a.d_loss), pytest.approx(a.g_loss))
+
+
+def test_local_steps_follow_each_other_on_the_first_device_whatever_else_is_there(tiny, digits, unit):
+    weights = initial_weights(tiny)
+    alone, _ = contribute(tiny, Networks(tiny), digits, [unit], weights)
+    together, _ = contribute(tiny, Networks(tiny), digits, [unit], weights, more=[Networks(tiny)])
+    assert torch.equal(together.generator, alone.generator)
 
 
 def test_a_gradient_changes_no_weights_and_local_steps_return_what_they_changed(tiny, digits, unit):

@@ -151,7 +151,9 @@ def test_a_lease_given_back_is_open_at_once_and_its_answer_late(connection, trai
     student.release(connection, lease.id, machine[1], "the lid was closed")
     assert queue.progress(connection, training, 0).open == 3
     assert student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD).verdict is Verdict.LATE
-    assert connection.execute("SELECT message FROM classgan.workers").fetchone() == ("the lease was given back",)
+    assert connection.execute("SELECT message FROM classgan.workers WHERE id = %s", machine[:1]).fetchone() == (
+        "the lease was given back",
+    )
 
 
 def test_heartbeats_keep_a_lease_and_silence_loses_it(connection, training, machine, other):
