@@ -13,6 +13,7 @@ from rich.console import Console
 
 from bench import (
     aggregation,
+    agreement,
     byzantine,
     cache,
     claims,
@@ -48,6 +49,7 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "bytes": traffic.run,
         "cache": cache.run,
         "quality": quality.run,
+        "agreement": agreement.run,
         "aggregation": aggregation.run,
         "byzantine": byzantine.run,
         "credit": credit.run,

@@ -1,0 +1,82 @@
+"""Quality of the class against `train-local` with the same plans: the very same figure, up to the codec and the noise of seeds."""
+
+from statistics import mean
+
+import torch
+from rich.console import Console
+
+from bench.options import Options
+from bench.report import Row, Section, at_most
+from bench.school import School, school
+from gan_core.coordinator import Coordinator
+from gan_core.images import ImageSet, open_images
+from gan_core.models import Vectors
+from gan_core.plan import Plan, preset
+from gan_core.quality import distance_of, train_yardstick
+from gan_core.trainer import train_local
+
+SEEDS = (0, 1, 2)
+WORKERS = ("ada", "grace", "alan")
+LOCAL, CLASS = "train-local", "class of 3"
+
+
+def of_class(room: School, name: str, plan: Plan, _: ImageSet) -> Vectors:
+    """The averaged generator of three shifts in processes of one thread each."""
+    with Coordinator(room.url, name, plan, room.cache) as training, room.workers(*WORKERS):
+        while not training.is_done:
+            training.create_units()
+            training.publish(training.gather())
+        training.finish()
+    return training.state.average
+
+
+def of_one(_: School, __: str, plan: Plan, images: ImageSet) -> Vectors:
+    return train_local(plan, images).average
+
+
+def run(options: Options) -> Section:
+    seeds = SEEDS[:1] if options.quick else SEEDS
+    demo = preset("demo").changed(iterations=2 if options.quick else 24)
+    distances: dict[str, list[float]] = {LOCAL: [], CLASS: []}
+    console, threads = Console(stderr=True), torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the workers' processes
+    try:
+        with school() as room:
+            images = open_images("digits", image_size=32, channels=1, cache=room.cache)
+            yardstick = train_yardstick(images)
+            for seed in seeds:
+                plan = demo.changed(seed=seed)
+                for label, train in ((LOCAL, of_one), (CLASS, of_class)):
+                    console.print(f"  {label}, seed {seed}", style="dim")
+                    average = train(room, f"agreement-{seed}", plan, images)
+                    distances[label].append(distance_of(plan, average, yardstick))
+    finally:
+        torch.set_num_threads(threads)
+    return Section(
+        name="agreement",
+        title=f"Frechet distance on the digits, demo preset, {demo.iterations} iterations of {demo.quorum:,} images (lower is better)",
+        columns=(*(f"seed {seed}" for seed in seeds), "mean"),
+        ratio="mean distance",
+        rows=_rows(distances),
+        notes=(
+            f"The class sends {demo.codec}; with float32 and leases of one unit its weights are the very same numbers (tests/runs/test_equality.py).",
+        ),
+    )
+
+
+def _rows(distances: dict[str, list[float]]) -> tuple[Row, ...]:
+    alone = distances[LOCAL]
+    noise = (max(alone) - min(alone)) / mean(alone)
+    rows = []
+    for label, values in distances.items():
+        ratio = mean(values) / mean(alone)
+        rows.append(
+            Row(
+                label=label,
+                cells=(*(f"{value:.1f}" for value in values), f"{mean(values):.1f}"),
+                figures={f"seed {seed}": value for seed, value in zip(SEEDS, values, strict=False)},
+                ratio=ratio,
+                judgement=at_most(ratio, 1 + noise, "× (the spread of seeds)") if label == CLASS else None,
+            )
+        )
+    return tuple(rows)
