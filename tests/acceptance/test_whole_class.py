@@ -27,8 +27,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def plan(tiny):
-    """Units of about half a second, so that there is a middle in which to strike."""
+    """Units of a quarter of a second, so that there is a middle in which to strike."""
     return tiny.changed(
+        batch_size=16,
         generator_width=8,
         discriminator_width=8,
         images_per_unit=160,
