@@ -17,6 +17,7 @@ from bench import (
     cache,
     claims,
     credit,
+    grading,
     layout,
     publish,
     quality,
@@ -51,6 +52,7 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "aggregation": aggregation.run,
         "byzantine": byzantine.run,
         "credit": credit.run,
+        "grades": grading.run,
     }
 )
 

@@ -71,7 +71,7 @@ def explain(login: str, rubric_file: Path | None) -> None:
         "",
         "measured",
         "in full from",
-        "× share",
+        "share",
         "brings at most",
         "points",
         box=box.SIMPLE if console.is_terminal else box.ASCII2,
