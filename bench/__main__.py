@@ -18,6 +18,7 @@ from bench import (
     cache,
     claims,
     credit,
+    grading,
     layout,
     publish,
     quality,
@@ -53,6 +54,7 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "aggregation": aggregation.run,
         "byzantine": byzantine.run,
         "credit": credit.run,
+        "grades": grading.run,
     }
 )
 

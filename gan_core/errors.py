@@ -12,6 +12,7 @@ GanError
 ├── TrainingError        a training that can't be started, continued or found
 │   └── LeadLost         another coordinator leads it now
 ├── RosterError          a roster that can't be read, or a login that can't be given
+├── RubricError          a rubric that can't be used
 ├── InviteError          an invite that is none, is damaged, or doesn't lead into a class
 └── StackError           a part of the local stack that does not start
 """
@@ -73,6 +74,10 @@ class Finished(Exception):
 
 class RosterError(GanError):
     """This roster can't be read, or this login can't be given."""
+
+
+class RubricError(GanError):
+    """This rubric can't be used."""
 
 
 class InviteError(GanError):

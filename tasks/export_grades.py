@@ -1,4 +1,4 @@
-"""Write the ledger as a table."""
+"""Write everybody's work and mark as files."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from gan_core.settings import settings
 
 
 @task(task_run_name="export grades", cache_policy=NO_CACHE, persist_result=False)
-def write_grades(path: str) -> int:
-    """Write every student's credit to this CSV file, whole or not at all; returns the number of students."""
-    from gan_core.exports import grades
-    from gan_core.store import ledger
+def write_grades(path: str, rubric_file: str = "") -> int:
+    """Write the full table to this .csv file, or every format into this folder; returns the number of students."""
+    from gan_core.exports import grades, rubric
     from gan_core.store.engine import connect
 
+    rules = rubric.read(Path(rubric_file) if rubric_file else None)
     with connect(settings().database_url) as connection:
-        credits = ledger.credits(connection)
-    grades.write_csv(Path(path), credits)
-    return len(credits)
+        rows = grades.rows_of(connection, rules)
+    grades.write_all(Path(path), rows, rules)
+    return len(rows)

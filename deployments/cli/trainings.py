@@ -1,7 +1,7 @@
 """Commands about trainings: how they stand, what a person says to them, what came of them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -107,9 +107,30 @@ def plan(preset: PresetOption = "demo", changes: PlanOption = None) -> None:
 
 @trainings.command("export-grades")
 def export_grades(
-    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")] = Path("outputs/grades.csv"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="A .csv or .xlsx file, or a folder. Left out: grades.csv, or grades/, in outputs."
+        ),
+    ] = None,
+    kind: Annotated[
+        Literal["csv", "xlsx", "canvas", "moodle", "nbgrader", "all"] | None,
+        typer.Option("--format", "-f", help="For whom. Left out: the full table as CSV, or all of them into a folder."),
+    ] = None,
+    rubric: Annotated[
+        Path | None, typer.Option("--rubric", exists=True, dir_okay=False, help="How work becomes a mark: a YAML file.")
+    ] = None,
+    explain: Annotated[
+        str, typer.Option(metavar="STUDENT", help="Show how this login's mark came about; writes nothing.")
+    ] = "",
+    write_rubric: Annotated[Path | None, typer.Option(help="Write the default rubric there, to be edited.")] = None,
 ) -> None:
-    """Write every student's credit as a table."""
-    from deployments.commands.reports import export_ledger
+    """Write every student's work and mark: a table, and files for Canvas, Moodle and nbgrader."""
+    from deployments.commands import grades
 
-    export_ledger(out)
+    if write_rubric is not None:
+        grades.write_rubric(write_rubric)
+    elif explain:
+        grades.explain(explain, rubric)
+    else:
+        grades.export(out, kind, rubric)

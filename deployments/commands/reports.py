@@ -108,16 +108,6 @@ def worker_table(workers: list[ledger.WorkerRow]) -> Table:
     return table
 
 
-def export_ledger(out: Path) -> None:
-    """Grades as CSV."""
-    from gan_core.exports import grades
-
-    with database_url() as url, connect(url) as connection:
-        credits = ledger.credits(connection)
-    grades.write_csv(out, credits)
-    console.print(f"{len(credits)} students → {out}")
-
-
 def generate_images(source: str, count: int, out: Path, seed: int) -> None:
     """Draw images from a generator's file or a training's newest one.
 

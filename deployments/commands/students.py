@@ -1,7 +1,5 @@
 """`classgan students …`: who may contribute."""
 
-import csv
-import io
 from pathlib import Path
 
 from psycopg import Connection
@@ -10,11 +8,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from deployments import roster
-from deployments.certificate import write_private
 from deployments.commands.reports import database_url
 from deployments.door import Door
 from deployments.invites import Invite, invite_for
 from gan_core.errors import RosterError, StackError, TrainingError
+from gan_core.exports import spreadsheets
 from gan_core.settings import settings
 from gan_core.store import ledger, logins
 from gan_core.store.engine import connect
@@ -62,9 +60,8 @@ def add_roster(path: Path, out: Path) -> None:
             invite = invite_for(door, settings().home, entry.login, secret)
             rows.append((entry.login, entry.name, entry.email, invite.line, invite.command()))
         if rows:
-            text = io.StringIO()
-            csv.writer(text).writerows([("login", "name", "email", "invite", "command"), *rows])
-            write_private(out, text.getvalue().encode("utf-8-sig"))  # the mark lets spreadsheets read accents
+            lines = [("login", "name", "email", "invite", "command"), *rows]
+            spreadsheets.write(out, spreadsheets.csv_bytes(lines, mark=True))  # names come from outside
     if not rows:
         console.print("Everybody in this roster is in the class already; nothing was changed.")
         return

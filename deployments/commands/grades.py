@@ -1,0 +1,106 @@
+"""`classgan export-grades`: work and marks as files, and how a mark came about."""
+
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from deployments.commands.reports import database_url
+from gan_core.errors import RubricError, TrainingError
+from gan_core.exports import grades, rubric, spreadsheets
+from gan_core.exports.grades import Row
+from gan_core.exports.rubric import Rubric
+from gan_core.store.engine import connect
+
+console = Console()
+TABLES = ("csv", "xlsx")
+
+
+def export(out: Path | None, kind: str | None, rubric_file: Path | None) -> None:
+    """Write one table, or gradebook files into a folder.
+
+    Raises:
+        RubricError: the rubric, or a format and a file that don't go together.
+    """
+    single = out.suffix.lower().removeprefix(".") if out else ""
+    if single in TABLES and kind not in (None, single):
+        raise RubricError(
+            f"{out} is a {single} table, and --format is {kind}. Name a folder with --out, or leave --format out."
+        )
+    if out is None:
+        out = Path("outputs/grades.csv") if kind in (None, "csv") else Path("outputs/grades")
+    kinds = tuple(grades.FORMATS) if kind in (None, "all") else (kind,)
+    rules = rubric.read(rubric_file)
+    rows = _rows(rules)
+    files = grades.write_all(out, rows, rules, kinds)
+    console.print(f"{len(rows)} students → {escape(', '.join(map(str, files)))}", soft_wrap=True)
+    lost = grades.unknown_to_moodle(rows)
+    if lost and kind in ("moodle", "all"):
+        console.print(
+            f"Not in Moodle's file, since no roster gave an address or number of theirs: {', '.join(lost)}.",
+            soft_wrap=True,
+        )
+
+
+def write_rubric(path: Path) -> None:
+    """The default rubric as a file to edit.
+
+    Raises:
+        RubricError: there is a file already.
+    """
+    if path.exists():
+        raise RubricError(f"{path} exists, and may have been edited. Name another file, or move it away.")
+    spreadsheets.write(path, rubric.default_text().encode())
+    console.print(f"The default rubric → {path}. Edit it, then: classgan export-grades --rubric {path}", soft_wrap=True)
+
+
+def explain(login: str, rubric_file: Path | None) -> None:
+    """How one student's mark came about, line by line.
+
+    Raises:
+        TrainingError: there is no such student.
+    """
+    rules = rubric.read(rubric_file)
+    rows = {one.login: (one, mark) for one, mark in _rows(rules)}
+    if login not in rows:
+        raise TrainingError(f"There is no student with the login {login!r}. Students: {', '.join(rows) or 'none yet'}.")
+    one, mark = rows[login]
+    table = Table(
+        "",
+        "measured",
+        "in full from",
+        "share",
+        "brings at most",
+        "points",
+        box=box.SIMPLE if console.is_terminal else box.ASCII2,
+    )
+    for line in mark.lines:
+        table.add_row(
+            line.name,
+            f"{line.value:.4f}",
+            f"{line.full_at:g}",
+            f"{line.share:.2f}",
+            f"{line.of * rules.cap:.2f}",
+            f"{line.points:.2f}",
+        )
+    table.add_row("mark", "", "", "", f"{rules.points:g}", f"{mark.points:.2f}")
+    console.print(f"{escape(one.display_name)} ({one.login}), rank {one.rank}")
+    console.print(table)
+    unit = "hours of a usual device of the kind" if rules.normalise else "100,000 images"
+    for sentence in (
+        f"work: {one.images:,} images in {one.credited:,} credited contributions, with {one.devices or 'nothing'}; measured in {unit}.",
+        f"consistency: work on {one.active_days} days; 0 is all of it in one {rules.period}, 1 as much in each {rules.period} of the class.",
+        f"timeliness: {one.in_time:,} in time, {one.credited - one.in_time:,} after the due moment, {one.late:,} too late for credit.",
+        f"quality: {one.rejected:,} of {one.answers:,} contributions rejected; {one.checked:,} were recomputed, {one.invalid:,} invalid.",
+        "All but work count as far as there is work (share). Rounded once at the end; the lines add up.",
+    ):
+        console.print(sentence, soft_wrap=True)
+    if one.suspended:
+        console.print(f"Shut out: {escape(one.suspended)}", soft_wrap=True)
+
+
+def _rows(rules: Rubric) -> list[Row]:
+    with database_url() as url, connect(url) as connection:
+        return grades.rows_of(connection, rules)
