@@ -13,6 +13,7 @@ GanError
 │   └── LeadLost         another coordinator leads it now
 ├── RosterError          a roster that can't be read, or a login that can't be given
 ├── InviteError          an invite that is none, is damaged, or doesn't lead into a class
+├── ClusterError         a Kubernetes cluster that doesn't answer, or refuses
 └── StackError           a part of the local stack that does not start
 """
 
@@ -77,6 +78,10 @@ class RosterError(GanError):
 
 class InviteError(GanError):
     """This line is no invite, or the class that it names doesn't let us in."""
+
+
+class ClusterError(GanError):
+    """The Kubernetes cluster does not answer, or refuses."""
 
 
 class StackError(GanError):
