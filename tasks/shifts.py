@@ -29,7 +29,7 @@ def runs_of_shifts(
     deployment = client.read_deployment_by_name(name).id
     which = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
     if ended_after is not None:
-        which.end_time = FlowRunFilterEndTime(after_=ended_after)  # ty: ignore[invalid-assignment]
+        which.end_time = FlowRunFilterEndTime(after_=ended_after)
     return client.read_flow_runs(
         deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])), flow_run_filter=which
     )

@@ -46,7 +46,7 @@ def top_up_pods(client: SyncPrefectClient, training: str, wanted: int) -> int:
 
 
 def withdraw(client: SyncPrefectClient, run: FlowRun) -> None:
-    """Take a shift back that hasn't begun; the pool's worker deletes its pod. One that runs ends by itself."""
+    """Take a shift back that hasn't begun; `classgan kubernetes worker` deletes its pod. One that runs ends by itself."""
     kind = run.state.type if run.state else StateType.SCHEDULED
     if kind is StateType.SCHEDULED:
         client.set_flow_run_state(run.id, Cancelled(message="No training needs it any more."))

@@ -93,7 +93,7 @@ def run_worker(namespace: str, patience: float) -> None:
     try:
         while worker.poll() is None:
             warden.look()
-            _wait(worker, LOOK_SECONDS)
+            _wait(worker, min(LOOK_SECONDS, max(1.0, patience)))
     except KeyboardInterrupt:
         worker.send_signal(signal.SIGTERM)
         worker.wait()

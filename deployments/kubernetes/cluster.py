@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -66,13 +66,13 @@ async def _items(ask: Any, namespace: str, **which: str) -> list[Any]:
 
 
 @asynccontextmanager
-async def _client() -> AsyncIterator[ApiClient]:
+async def _client() -> AsyncGenerator[ApiClient]:
     """Inside a cluster its service account, elsewhere what `kubectl` uses."""
     try:
         try:
-            config.load_incluster_config()  # ty: ignore[unresolved-attribute]
+            config.load_incluster_config()
         except config.ConfigException:
-            await config.load_kube_config()  # ty: ignore[unresolved-attribute]
+            await config.load_kube_config()
         async with ApiClient() as client:
             yield client
     except config.ConfigException as exc:
@@ -92,6 +92,6 @@ async def _client() -> AsyncIterator[ApiClient]:
 
 def _message(exc: ApiException) -> str:
     try:
-        return json.loads(exc.body or exc.reason)["message"]
+        return json.loads(exc.body or exc.reason or "")["message"]
     except (ValueError, KeyError, TypeError):
         return str(exc.reason)[:300]

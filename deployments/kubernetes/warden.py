@@ -1,17 +1,18 @@
-"""Ends runs whose pod can't go on, with the reason: Prefect itself only says that no pod succeeded, and waits for an
-image that can't be pulled for as long as Kubernetes does.
+"""Ends what can't go on, with the reason. Prefect itself only says that no pod succeeded, waits for an image that can't be
+pulled for as long as Kubernetes does, and leaves the pod of a cancelled run alone.
 """
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from deployments.kubernetes import cluster
 from deployments.kubernetes.pods import Fate, Pod
 from deployments.prefect_api import PrefectApi
 from gan_core.errors import ClusterError, StackError
 
-PATIENCE = 120.0  # seconds that a pod may be stuck: registries have their moments
-LEFT_ALONE = ("COMPLETED", "CANCELLED", "FAILED")  # such a run has ended and said why itself
+PAGE = 200  # runs that Prefect tells of in one answer
+LEFT_ALONE = ("COMPLETED", "FAILED")  # such a run has ended and said why itself
 
 
 class Warden:
@@ -27,7 +28,6 @@ class Warden:
     def __init__(self, api: PrefectApi, namespace: str, patience: float, say: Callable[[str], None]) -> None:
         self._api, self._namespace, self._patience, self._say = api, namespace, patience, say
         self._stuck: dict[str, float] = {}  # Job → when it was first seen stuck, by time.monotonic
-        self._ended: set[str] = set()  # runs that need no further look
         self._complaint = ""
 
     def look(self) -> None:
@@ -42,23 +42,32 @@ class Warden:
             self._complaint = ""
 
     def _heed(self, pods: list[Pod]) -> None:
-        now = time.monotonic()
+        now, runs = time.monotonic(), self._runs([pod.run for pod in pods if pod.run])
         self._stuck = {pod.job: self._stuck.get(pod.job, now) for pod in pods if pod.fate is Fate.STUCK}
-        self._ended &= {pod.run for pod in pods}
         for pod in pods:
-            if not pod.run or pod.run in self._ended:
-                continue
+            state = runs.get(pod.run, {}).get("state_type")
+            has_ended = pod.fate in (Fate.DONE, Fate.FAILED)
             is_hopeless = pod.fate is Fate.STUCK and now - self._stuck[pod.job] >= self._patience
-            if pod.fate is Fate.FAILED or is_hopeless:
-                self._end(pod)
-                self._ended.add(pod.run)
-            if is_hopeless:  # after its run has ended: Prefect shall not take this for its reason
-                cluster.delete(self._namespace, [pod.job])
+            if state in ("CANCELLING", "CANCELLED"):
+                if state == "CANCELLING":
+                    self._set(pod, "CANCELLED", "It was taken back. A pod that works finishes its unit and ends.")
+                if not has_ended:
+                    cluster.delete(self._namespace, [pod.job])
+            elif state and state not in LEFT_ALONE and (pod.fate is Fate.FAILED or is_hopeless):
+                reason = f"{pod.name}: {pod.reason}"
+                if (runs[pod.run].get("state") or {}).get("message") != reason:
+                    self._set(pod, "CRASHED", reason)
+                    self._say(reason)
+                if is_hopeless:  # after its run has ended: Prefect shall not take this for the reason
+                    cluster.delete(self._namespace, [pod.job])
 
-    def _end(self, pod: Pod) -> None:
-        run = self._api("GET", f"/flow_runs/{pod.run}")
-        if run["state_type"] in LEFT_ALONE:
-            return
-        state = {"type": "CRASHED", "name": "Crashed", "message": f"{pod.name}: {pod.reason}"}
+    def _runs(self, ids: list[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for start in range(0, len(ids), PAGE):
+            wanted = {"flow_runs": {"id": {"any_": ids[start : start + PAGE]}}, "limit": PAGE}
+            found |= {run["id"]: run for run in self._api("POST", "/flow_runs/filter", wanted)}
+        return found
+
+    def _set(self, pod: Pod, kind: str, message: str) -> None:
+        state = {"type": kind, "name": kind.capitalize(), "message": message}
         self._api("POST", f"/flow_runs/{pod.run}/set_state", {"state": state, "force": True})
-        self._say(f"{pod.name}: {pod.reason}")

@@ -170,10 +170,11 @@ class Cluster:
             }
 
     def watched(self, kind: str, selector: str, since: int) -> Iterator[dict[str, Any]]:
-        """Changes after a version, as they come; None now and then, to see whether anybody still listens."""
+        """Changes after a version, as they come."""
         while self.is_up:
             with self._changed:
-                self._changed.wait_for(lambda: self.version > since or not self.is_up, timeout=0.5)
+                if self.version == since:
+                    self._changed.wait(0.5)
                 new, since = self._history[since:], self.version
             for _, of_kind, what, found in new:
                 if of_kind == kind and matches(found, selector):
