@@ -12,6 +12,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.exceptions import ObjectNotFound
 
 POOL = "students"
 SHIFT = "gradient-compute/shift"
@@ -33,3 +34,11 @@ def runs_of_shifts(
     return client.read_flow_runs(
         deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])), flow_run_filter=which
     )
+
+
+def runs_of_pods(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
+    """The same of shifts in the cluster; none if the class has no pool of pods."""
+    try:
+        return runs_of_shifts(client, *states, name=CLUSTER_SHIFT)
+    except ObjectNotFound:
+        return []
