@@ -59,9 +59,9 @@ async def _delete(namespace: str, jobs: Iterable[str]) -> None:
 async def _items(ask: Any, namespace: str, **which: str) -> list[Any]:
     answer = await ask(namespace, _preload_content=False, _request_timeout=PATIENCE, **which)
     if answer.status >= 400:
-        raise ApiException(
-            http_resp=answer, status=answer.status, reason=(await answer.read()).decode(errors="replace")
-        )
+        refused = ApiException(answer.status, answer.reason)
+        refused.body = await answer.read()
+        raise refused
     return json.loads(await answer.read())["items"]
 
 

@@ -155,7 +155,7 @@ def _why_waiting(waiting: Mapping[str, Any], image: str, told: str) -> tuple[Fat
     if reason in IMAGE:
         return Fate.STUCK, (
             f"Its image {image!r} can't be pulled ({reason}: {message}). Check name and tag, that it was pushed, and that the "
-            "cluster may read from there: classgan kubernetes pool --image NAME:TAG"
+            "cluster may read from there. Another one: classgan kubernetes pool --image NAME:TAG"
         )
     if reason in NOT_MADE:
         hint = " Make it: docs/kubernetes.md, step 3." if "secret" in message else ""
@@ -169,8 +169,8 @@ def _why_waiting(waiting: Mapping[str, Any], image: str, told: str) -> tuple[Fat
 def _why_unschedulable(message: str) -> str:
     if "nvidia.com/gpu" in message and "nsufficient" in message:
         return (
-            f"No node has a GPU free for it ({_short(message)}). It begins when one is; add a GPU node, or go without: "
-            "classgan kubernetes pool --gpus 0"
+            f"No node has a GPU free for it ({_short(message)}). It begins when one is; or add a GPU node, or set the pool's "
+            "variable `gpus` to 0."
         )
     if "taint" in message:
         return f"Nodes keep it away by a taint ({_short(message)}). Add the pool's variable `tolerations`."
