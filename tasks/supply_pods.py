@@ -11,7 +11,9 @@ from tasks.shifts import CLUSTER_SHIFT, runs_of_shifts
 
 OPEN = (StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 ENDED_BADLY = (StateType.CRASHED, StateType.FAILED)
-PAUSE = timedelta(seconds=60)  # before a failed pod gets a successor: what is missing is missing a second later, too
+# Before a failed pod gets a successor: what is missing is missing a second later, too. And before a rank is used again:
+# a pod that is taken back has 90 s to hand its unit in.
+PAUSE = timedelta(seconds=120)
 
 
 def top_up_pods(client: SyncPrefectClient, training: str, wanted: int) -> int:
@@ -31,10 +33,11 @@ def top_up_pods(client: SyncPrefectClient, training: str, wanted: int) -> int:
     for run in (*doubles, *kept[wanted:]):
         withdraw(client, run)
     ended_after = datetime.now(UTC) - PAUSE
-    failed = runs_of_shifts(client, *ENDED_BADLY, name=CLUSTER_SHIFT, ended_after=ended_after)
-    taken = {_rank(run) for run in (*runs, *failed)}
+    ended = runs_of_shifts(client, *ENDED_BADLY, StateType.CANCELLED, name=CLUSTER_SHIFT, ended_after=ended_after)
+    taken = {_rank(run) for run in (*runs, *ended)}
     free = (str(rank) for rank in count() if str(rank) not in taken)
-    missing = max(0, wanted - len(kept) - sum(_training(run) == training for run in failed))
+    failed = [run for run in ended if _training(run) == training and run.state_type in ENDED_BADLY]
+    missing = max(0, wanted - len(kept) - len(failed))
     for _ in range(missing):
         rank = next(free)
         client.create_flow_run_from_deployment(

@@ -12,7 +12,8 @@ from deployments.prefect_api import PrefectApi
 from gan_core.errors import ClusterError, StackError
 
 PAGE = 200  # runs that Prefect tells of in one answer
-LEFT_ALONE = ("COMPLETED", "FAILED")  # such a run has ended and said why itself
+LEFT_ALONE = ("COMPLETED", "FAILED", "CANCELLED")  # such a run has ended and said why
+OVER = ("CANCELLING", "CANCELLED", "CRASHED")  # such a run's pod works for nobody: another may have its rank
 
 
 class Warden:
@@ -48,18 +49,16 @@ class Warden:
             state = runs.get(pod.run, {}).get("state_type")
             has_ended = pod.fate in (Fate.DONE, Fate.FAILED)
             is_hopeless = pod.fate is Fate.STUCK and now - self._stuck[pod.job] >= self._patience
-            if state in ("CANCELLING", "CANCELLED"):
-                if state == "CANCELLING":
-                    self._set(pod, "CANCELLED", "It was taken back. A pod that works finishes its unit and ends.")
-                if not has_ended:
-                    cluster.delete(self._namespace, [pod.job])
+            if state == "CANCELLING":
+                self._set(pod, "CANCELLED", "It was taken back. A pod that works finishes its unit and ends.")
             elif state and state not in LEFT_ALONE and (pod.fate is Fate.FAILED or is_hopeless):
                 reason = f"{pod.name}: {pod.reason}"
                 if (runs[pod.run].get("state") or {}).get("message") != reason:
                     self._set(pod, "CRASHED", reason)
                     self._say(reason)
-                if is_hopeless:  # after its run has ended: Prefect shall not take this for the reason
-                    cluster.delete(self._namespace, [pod.job])
+            # Only now: Prefect shall not take the Job's end for the reason.
+            if not has_ended and (is_hopeless or state in OVER):
+                cluster.delete(self._namespace, [pod.job])
 
     def _runs(self, ids: list[str]) -> dict[str, Any]:
         found: dict[str, Any] = {}

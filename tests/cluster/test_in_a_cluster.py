@@ -195,6 +195,16 @@ def test_a_deleted_job_crashes_its_run_with_the_reason(school):
     assert "gone is idle in the cluster: 1 pods, 1 failed" in status
 
 
+@pytest.mark.parametrize(("said", "becomes"), [("CANCELLING", "CANCELLED"), ("CRASHED", "CRASHED")])
+def test_a_run_that_is_over_for_prefect_loses_its_pod(school, said, becomes):
+    """Cancelled in the UI, or declared crashed when the class was started anew: Prefect itself would let the pod work on."""
+    run = school.run("over", "10" if said == "CRASHED" else "11")
+    school.begin(run)
+    school.gate.ask("POST", f"/flow_runs/{run}/set_state", {"state": {"type": said}, "force": True})
+    wait_until(lambda: school.cluster.job_of(run) is None, 30, "the end of its Job")
+    wait_until(lambda: school.state(run)[0] == becomes, 10, f"the run as {becomes}")
+
+
 def test_a_training_gets_the_pods_that_its_plan_asks_for_and_no_rank_twice(school):
     def of(training: str) -> list[str]:
         found = school.cluster.objects["jobs"].values()
