@@ -52,6 +52,8 @@ class School:
             self.worker = subprocess.Popen(
                 command, env=self.environment(), stdout=log, stderr=log, start_new_session=True
             )
+        said = self.folder / "worker.log"
+        wait_until(lambda: "Worker 'kubernetes' started!" in said.read_text(), 120, f"the pool's worker; see {said}")
 
     def stop_worker(self) -> None:
         if self.worker is not None and self.worker.poll() is None:
