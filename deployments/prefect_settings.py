@@ -5,6 +5,8 @@ import sys
 
 PREFECT = [sys.executable, "-P", "-m", "prefect"]  # -P: a module of the user's in the current folder is never imported
 
+ENTRYPOINT = "flows.gradient_compute.gradient_compute"  # the only flow that ever runs on a student's machine
+
 # Batches keep the recorder of task runs from falling behind.
 SERVER = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "100",
@@ -38,3 +40,11 @@ CLIENT = {
 def clean_environment() -> dict[str, str]:
     """This process's environment for a child: nothing of the user's own Prefect set-up gets in."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+
+
+REACH = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_API_SSL_CERT_FILE")  # address, login, certificate
+
+
+def given_reach() -> dict[str, str]:
+    """The Prefect server that this process's environment names, for programs that run beside no class: in a cluster."""
+    return {name: os.environ[name] for name in REACH if os.environ.get(name)}

@@ -25,9 +25,9 @@ from prefect.runner._starter_engine import EngineCommandStarter
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
 
 from deployments.locked import lock
+from deployments.prefect_settings import ENTRYPOINT
 from gan_core.settings import settings
 
-ENTRYPOINT = "flows.gradient_compute.gradient_compute"  # the only thing that ever runs here
 COMMAND = f'"{sys.executable}" -P -m deployments.locked'  # Prefect's engine, locked
 
 

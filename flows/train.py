@@ -53,7 +53,11 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
     show_log()
     while True:
         try:
-            with lead(name, plan) as training, supplied_shifts(), checked_work(training):
+            with (
+                lead(name, plan) as training,
+                supplied_shifts(name, lambda: training.plan.cluster_shifts),
+                checked_work(training),
+            ):
                 _iterate(training)
                 return training.state.iteration
         except Finished as exc:

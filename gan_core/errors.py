@@ -14,6 +14,7 @@ GanError
 ├── RosterError          a roster that can't be read, or a login that can't be given
 ├── RubricError          a rubric that can't be used
 ├── InviteError          an invite that is none, is damaged, or doesn't lead into a class
+├── ClusterError         a Kubernetes cluster that doesn't answer, or refuses
 └── StackError           a part of the local stack that does not start
 """
 
@@ -82,6 +83,10 @@ class RubricError(GanError):
 
 class InviteError(GanError):
     """This line is no invite, or the class that it names doesn't let us in."""
+
+
+class ClusterError(GanError):
+    """The Kubernetes cluster does not answer, or refuses."""
 
 
 class StackError(GanError):

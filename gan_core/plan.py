@@ -163,6 +163,12 @@ class Plan(BaseModel):
     checkpoint_interval: Annotated[
         int, Field(ge=1, le=10_000, description="Store the whole state every so many iterations.")
     ] = 10
+    cluster_shifts: Annotated[
+        int,
+        Field(
+            ge=0, le=1_000, description="Pods to keep at work in the class's Kubernetes cluster, beside the students."
+        ),
+    ] = 0
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:

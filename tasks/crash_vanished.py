@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Crashed
 
 from gan_core.settings import settings
-from tasks.shifts import runs_of_shifts
+from tasks.shifts import runs_of_pods, runs_of_shifts
 
 log = logging.getLogger("classgan.housekeeping")
 
@@ -32,7 +32,10 @@ def vanished_shifts(client: SyncPrefectClient) -> set[UUID]:
     now = datetime.now(UTC)
     return {
         run.id
-        for run in runs_of_shifts(client, StateType.PENDING, StateType.RUNNING)
+        for run in (
+            *runs_of_shifts(client, StateType.PENDING, StateType.RUNNING),
+            *runs_of_pods(client, StateType.RUNNING),  # one that is pending may wait for a node for hours
+        )
         # A run that isn't in the table hasn't come to it yet, or its machine started anew: its own age tells.
         if min(age := (now - _begun(run, now)).total_seconds(), silent.get(run.id, age)) > VANISHED
     }

@@ -1,23 +1,44 @@
 """The shifts that Prefect knows of."""
 
+from datetime import datetime
+
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
     FlowRunFilter,
+    FlowRunFilterEndTime,
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.exceptions import ObjectNotFound
 
 POOL = "students"
 SHIFT = "gradient-compute/shift"
 
+# The same flow in pods; `classgan kubernetes pool` makes pool and deployment.
+CLUSTER_POOL = "kubernetes"
+CLUSTER_SHIFT = "gradient-compute/shift-kubernetes"
+CLUSTER_LOGIN = "cluster"  # the student that pods of that pool come in as
 
-def runs_of_shifts(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
-    """The shifts in one of these states."""
-    deployment = client.read_deployment_by_name(SHIFT).id
+
+def runs_of_shifts(
+    client: SyncPrefectClient, *states: StateType, name: str = SHIFT, ended_after: datetime | None = None
+) -> list[FlowRun]:
+    """The shifts of this deployment in one of these states."""
+    deployment = client.read_deployment_by_name(name).id
+    which = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
+    if ended_after is not None:
+        which.end_time = FlowRunFilterEndTime(after_=ended_after)
     return client.read_flow_runs(
-        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])),
-        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states)))),
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])), flow_run_filter=which
     )
+
+
+def runs_of_pods(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
+    """The same of shifts in the cluster; none if the class has no pool of pods."""
+    try:
+        return runs_of_shifts(client, *states, name=CLUSTER_SHIFT)
+    except ObjectNotFound:
+        return []

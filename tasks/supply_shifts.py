@@ -2,16 +2,18 @@
 
 import logging
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import WorkerFilter, WorkerFilterStatus
 from prefect.client.schemas.objects import StateType, WorkerStatus
+from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
 from tasks.crash_vanished import crash, vanished_shifts
 from tasks.shifts import POOL, SHIFT, runs_of_shifts
+from tasks.supply_pods import top_up_pods
 
 log = logging.getLogger("classgan.supply")
 
@@ -21,10 +23,15 @@ LEAD = 1  # shifts kept waiting beyond the workers that have none: whoever has a
 
 
 @contextmanager
-def supplied_shifts() -> Generator[None]:
-    """While this holds, whoever is free finds a shift. What is left over is cancelled at the end."""
-    ended = threading.Event()
-    thread = threading.Thread(target=_supply, args=(ended,), name="supply", daemon=True)
+def supplied_shifts(training: str, pods: Callable[[], int]) -> Generator[None]:
+    """While this holds, whoever is free finds a shift. What is left over is cancelled at the end.
+
+    Args:
+        training: whose shifts in the cluster are kept up, if the class has one.
+        pods: how many of those it wants now.
+    """
+    ended, cluster = threading.Event(), Cluster(training, pods)
+    thread = threading.Thread(target=_supply, args=(ended, cluster), name="supply", daemon=True)
     thread.start()
     try:
         yield
@@ -33,12 +40,38 @@ def supplied_shifts() -> Generator[None]:
         thread.join()
 
 
-def _supply(ended: threading.Event) -> None:
+class Cluster:
+    """The pods of one training. A class that never asks for any never asks Prefect about them."""
+
+    def __init__(self, training: str, pods: Callable[[], int]) -> None:
+        self._training, self._pods = training, pods
+        self._is_used = self._has_complained = False
+
+    def top_up(self, client: SyncPrefectClient, *, is_over: bool = False) -> None:
+        """Bring the number of pods to what is wanted; to none once the training is over."""
+        wanted = 0 if is_over else self._pods()
+        self._is_used |= wanted > 0
+        if not self._is_used:
+            return
+        try:
+            top_up_pods(client, self._training, wanted)
+        except ObjectNotFound:
+            if not self._has_complained:
+                log.warning(
+                    "The plan asks for %d pods (cluster_shifts), but this class has no pool of them. Make one: "
+                    "classgan kubernetes pool --image NAME:TAG",
+                    wanted,
+                )
+            self._has_complained = True
+
+
+def _supply(ended: threading.Event, cluster: Cluster) -> None:
     complained, looks, suspects = False, 0, set()
     with get_client(sync_client=True) as client:
         while True:
             try:
                 top_up(client)
+                cluster.top_up(client)
                 if (
                     looks % LOOKS == 0
                 ):  # who is suspected twice in a row has vanished: after an outage everybody gets time to report
@@ -52,6 +85,7 @@ def _supply(ended: threading.Event) -> None:
             if ended.wait(SECONDS):
                 break
         try:
+            cluster.top_up(client, is_over=True)
             for run in runs_of_shifts(client, StateType.SCHEDULED, StateType.PENDING):
                 client.set_flow_run_state(run.id, Cancelled(message="No training needs it any more."))
         except Exception as exc:  # noqa: BLE001  left-over shifts end by themselves when they find nothing to do

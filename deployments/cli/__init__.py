@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from deployments.cli.kubernetes import kubernetes
 from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.students import students
 from deployments.cli.trainings import trainings
@@ -158,3 +159,4 @@ def migrate() -> None:
 
 app.add_typer(trainings)
 app.add_typer(students, name="students")
+app.add_typer(kubernetes, name="kubernetes")

@@ -112,7 +112,7 @@ class StudentApi:
         return Answer.json(200, queue)
 
     async def deployment(self, ask: Ask) -> Answer:
-        if str(ask.id) != (await self._shifts.deployment())["id"]:
+        if str(ask.id) not in await self._shifts.deployments_of(ask.login):
             raise Refused(404, "No such deployment.")
         return await self._pass(ask, "GET", f"/deployments/{ask.id}")
 
@@ -182,6 +182,8 @@ class StudentApi:
         if state["type"] == "PENDING":
             state["message"] = f"Taken by {ask.login}."
             if run["state_type"] == "SCHEDULED":
+                if await self._shifts.is_of_pods(run):
+                    return _abort("This shift is for a pod: the cluster's worker takes it.")
                 return await self._take(ask, state)
         owner = await self._shifts.owner(ask.id)
         if owner != ask.login and state["type"] == "PENDING":

@@ -4,6 +4,9 @@ Whose run it is stands in the run's own history. When a student takes a schedule
 message of the Pending state, in the same request: taking and noting are one transaction, and of two students one wins.
 Students can't write that message, since every Pending state of theirs is written anew. So it survives a restart, needs
 no table, and the instructor reads it in the UI.
+
+Shifts in a Kubernetes cluster are runs of a second deployment. Its own worker takes them, with the instructor's login, and
+they belong to the login that the pods come in with, CLUSTER_LOGIN.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ from uuid import UUID
 
 import httpx
 
-from tasks.shifts import SHIFT
+from tasks.shifts import CLUSTER_LOGIN, CLUSTER_SHIFT, SHIFT
 
 OPEN_RUNS = 16  # a student may have at once: two machines of eight devices
 REMEMBERED = 20_000  # runs whose owner is kept in memory
@@ -59,35 +62,50 @@ class Inner:
 
 
 class Shifts:
-    """The runs of the one deployment that students work on."""
+    """The runs that students work on: of the one deployment, and of the one for pods if the class has it."""
 
     def __init__(self, inner: Inner) -> None:
         self._inner = inner
         self._owners: OrderedDict[UUID, str] = OrderedDict()
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._deployment: dict[str, Any] | None = None
+        self._of_pods: dict[str, Any] | None = None
         self._looked = float("-inf")
 
     async def deployment(self) -> dict[str, Any]:
         """The shift deployment, looked up again every ten seconds: it may be made anew."""
         if self._deployment is None or time.monotonic() - self._looked > 10:
             self._deployment = await self._inner.get(f"/deployments/name/{SHIFT}")
+            self._of_pods = await self._inner.get(f"/deployments/name/{CLUSTER_SHIFT}")
             self._looked = time.monotonic()
         if self._deployment is None:
             raise Refused(503, f"There is no deployment {SHIFT} yet. Ask again later.")
         return self._deployment
 
+    async def deployments_of(self, login: str) -> list[str]:
+        """Ids of the deployments whose runs may be this student's."""
+        ids = [(await self.deployment())["id"]]
+        if self._of_pods is not None and login == CLUSTER_LOGIN:
+            ids.append(self._of_pods["id"])
+        return ids
+
+    async def is_of_pods(self, run: dict[str, Any]) -> bool:
+        """Whether a pod works this run, so that no student's machine may take it."""
+        await self.deployment()
+        return self._of_pods is not None and run["deployment_id"] == self._of_pods["id"]
+
     async def run(self, run_id: UUID) -> dict[str, Any]:
         """A shift run as Prefect has it. Raises Refused if there is none, or if it is a run of something else."""
         run = await self._inner.get(f"/flow_runs/{run_id}")
-        if run is None or run["deployment_id"] != (await self.deployment())["id"]:
+        if run is None or run["deployment_id"] not in await self.deployments_of(CLUSTER_LOGIN):
             raise Refused(404, "No such shift.")
         return run
 
     async def owner(self, run_id: UUID) -> str | None:
         """Who has taken this run; None if nobody has, or if it is no shift."""
         if run_id not in self._owners:
-            await self.run(run_id)
+            if await self.is_of_pods(await self.run(run_id)):
+                return CLUSTER_LOGIN
             states = await self._inner.get(f"/flow_run_states/?flow_run_id={run_id}") or []
             pending = [state for state in states if state["type"] == "PENDING"]
             newest = max(pending, key=lambda state: state["timestamp"], default=None)
@@ -124,7 +142,7 @@ class Shifts:
         """The runs that this student has taken and not ended."""
         found: list[UUID] = []
         wanted = {
-            "deployment_id": {"any_": [(await self.deployment())["id"]]},
+            "deployment_id": {"any_": await self.deployments_of(login)},
             "state": {"type": {"any_": list(OPEN)}},
         }
         for offset in range(0, 10_000, 200):

@@ -77,6 +77,11 @@ class Campus(School):
         self.machines.append(machine)
         return machine
 
+    def classgan(self, *words: str) -> None:
+        """The instructor's command, where the class runs."""
+        environment = {**clean_environment(), "CLASSGAN_HOME": str(self.stack.home)}
+        subprocess.run([sys.executable, "-P", "-m", "deployments.cli", *words], env=environment, check=True, timeout=60)
+
     def said(self, invite: Invite) -> str:
         return (self.folder / f"{invite.login}'s machine" / "join.log").read_text()
 
@@ -157,6 +162,37 @@ def test_no_start_prepares_a_machine_that_the_ordinary_command_then_runs(campus)
     wait_until(lambda: "Worker 'alan-laptop' started!" in log.read_text(), 60, "alan's worker")
     worker.send_signal(signal.SIGINT)
     assert worker.wait(60) == 0
+
+
+def test_a_pod_works_a_shift_with_its_invite_and_drains_before_it_leaves(campus):
+    """What runs in a pod of the Kubernetes pool; how it is started there, tests/cluster shows."""
+    invite, api = campus.invite("cluster"), campus.stack._api
+    campus.classgan("kubernetes", "pool", "--image", "classgan:1")
+    home = campus.folder / "a pod"
+    home.mkdir()
+    (home / "invite").write_text(f"{invite.line}\n")
+    deployment = api("GET", "/deployments/name/gradient-compute/shift-kubernetes")["id"]
+    run = api("POST", f"/deployments/{deployment}/create_flow_run", {"state": {"type": "SCHEDULED"}})["id"]
+    api("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "PENDING"}})  # as the pool's worker does
+    said = (home / "pod.log").open("wb")
+    script = "import pathlib, sys; from deployments.kubernetes.pod import work_shift; sys.exit(work_shift(sys.argv[1], '0', pathlib.Path('invite')))"
+    environment = {
+        **clean_environment(),
+        "HOME": str(home),
+        "CLASSGAN_HOME": str(home / "kept"),
+        "CLASSGAN_THREADS": "1",
+    }
+    command = [sys.executable, "-P", "-c", script, run]
+    pod = subprocess.Popen(command, env=environment, stdout=said, stderr=said, cwd=home, start_new_session=True)
+    campus.machines.append(pod)
+    names = (
+        "SELECT w.name FROM classgan.workers w JOIN classgan.students s ON s.id = student_id WHERE login = 'cluster'"
+    )
+    wait_until(lambda: campus.ask(names) == [("cluster-0",)], 90, f"the pod's machine; see {home / 'pod.log'}")
+    assert campus.stack.run_state(run)[0] == "Running"
+    pod.send_signal(signal.SIGTERM)  # as before an eviction
+    assert pod.wait(60) == 0
+    assert campus.stack.run_state(run)[0] == "Completed"
 
 
 def test_with_another_certificate_nothing_is_sent(campus):
