@@ -8,6 +8,7 @@ import typer
 from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.students import students
 from deployments.cli.trainings import trainings
+from deployments.cli.watch import watch
 from gan_core.errors import GanError
 
 app = typer.Typer(
@@ -149,5 +150,6 @@ def migrate() -> None:
     typer.echo("The database is up to date.")
 
 
+app.add_typer(watch)
 app.add_typer(trainings)
 app.add_typer(students, name="students")
