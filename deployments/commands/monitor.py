@@ -1,21 +1,20 @@
 """`classgan monitor`: a training and its machines, live."""
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from time import sleep
 
 from psycopg import Connection
 from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from deployments.commands.reports import database_url
-from deployments.commands.watch import console, figures, presence_cell, print_json
+from deployments.commands.watch import console, figures, presence_cell, print_json, word
 from gan_core.errors import StackError
 from gan_core.pace import Presence, health, seconds_left, spoken
 from gan_core.plan import Plan
@@ -89,11 +88,11 @@ def _go_on(look: Callable[[], Look], refresh: float, as_json: bool) -> None:
                 print_json(_facts(seen), lines=True)
             else:
                 console.print(_line(seen), soft_wrap=True, markup=False, highlight=False)
-            time.sleep(refresh)
+            sleep(refresh)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             live.update(_picture(look()), refresh=True)
-            time.sleep(refresh)
+            sleep(refresh)
 
 
 def _facts(seen: Look) -> dict[str, object]:
@@ -155,6 +154,6 @@ def _table(machines: list[watching.Machine], room: int) -> Group:
     table = figures("machine", "state", "units", "images", "img/s", "how it is", words=["machine", "how it is"])
     for m in machines[:room]:
         counted = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}")
-        table.add_row(escape(m.name), presence_cell(m.presence), *counted, escape(_health(m)))
+        table.add_row(word(m.name), presence_cell(m.presence), *counted, word(_health(m)))
     hidden = len(machines) - room
     return Group(table, Text(f"… and {hidden:,} more" if hidden > 0 else "", style="dim"))

@@ -13,6 +13,7 @@ from psycopg import Connection
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from deployments.commands.reports import database_url
 from gan_core.errors import StoreUnreachable
@@ -30,14 +31,17 @@ COLOURS = {Presence.ONLINE: "green", Presence.IDLE: "yellow", Presence.OFFLINE: 
 # Printing
 
 
-def figures(*columns: str, words: Iterable[str] = (), title: str | None = None) -> Table:
-    """A table whose columns keep their width in a narrow terminal; only those of `words` are shortened."""
-    table = Table(*columns, title=title, title_justify="left")
-    for column, name in zip(table.columns, columns, strict=True):
-        column.no_wrap, column.overflow = True, "ellipsis"
-        column.ratio = 1 if name in words else None
-        column.min_width = None if name in words else max(len(name), 1)
+def figures(*columns: str, words: Iterable[str] = ()) -> Table:
+    """A table whose columns keep their width in a narrow terminal; only those of `words` give way."""
+    table = Table()
+    for name in columns:
+        table.add_column(name, no_wrap=name not in words)
     return table
+
+
+def word(text: str, style: str = "") -> Text:
+    """Somebody's words on one line: no markup, and cut where there is no room."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def show(table: Table) -> None:
@@ -45,8 +49,8 @@ def show(table: Table) -> None:
     if console.is_terminal:
         console.print(table)
     else:
-        table.box, table.title_style = None, ""
-        console.print(table, width=10_000, no_wrap=True)
+        table.box = None
+        Console(width=10_000).print(table)
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:
@@ -114,14 +118,14 @@ def worker_table(workers: list[ledger.WorkerRow]) -> Table:
     table = figures("worker", "student", "state", "units", "images", "img/s", "device", "last message", words=words)
     for w in workers:
         table.add_row(
-            escape(w.name),  # students' words: not markup
-            escape(w.student),
+            word(w.name),
+            word(w.student),
             presence_cell(Presence.of(w.seconds_silent)),
             f"{w.units:,}",
             f"{w.images:,}",
             f"{w.images_per_second or 0:,.0f}",
-            escape(w.device),
-            escape(w.message),
+            word(w.device),
+            word(w.message),
         )
     return table
 
@@ -142,7 +146,7 @@ def print_leaderboard(as_json: bool) -> None:
         return
     table = figures("", "name", "state", "units", "images", "machines", "img/s", words=["name"])
     for place, row in enumerate(standings, 1):
-        name = f"[bold]{escape(row.display_name)}[/bold] (you)" if row.is_me else escape(row.display_name)
+        name = word(f"{row.display_name} (you)", "bold") if row.is_me else word(row.display_name)
         speed = f"{row.images_per_second:,.0f}"
         counted = (f"{row.units:,}", f"{row.images:,}", f"{row.machines:,}", speed)
         table.add_row(str(place), name, presence_cell(row.presence), *counted)
@@ -171,7 +175,7 @@ def print_mine(as_json: bool) -> None:
     table = figures("machine", "state", "units", "images", "img/s", "late", "refused", words=["machine"])
     for m in machines:
         counted = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}", f"{m.late:,}", f"{m.refused:,}")
-        table.add_row(escape(m.machine), presence_cell(Presence.of(m.seconds_silent)), *counted)
+        table.add_row(word(m.machine), presence_cell(Presence.of(m.seconds_silent)), *counted)
     if machines:
         show(table)
     for m in machines:
@@ -204,7 +208,6 @@ def print_events(name: str, limit: int, follow: bool, as_json: bool) -> None:
             _print_lines(found)
         elif found:
             table = figures("when", "training", "it.", "what", "in words", words=["training", "in words"])
-            table.columns[-1].no_wrap = False
             for event in found:
                 table.add_row(*_cells(event))
             show(table)

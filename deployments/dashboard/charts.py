@@ -1,7 +1,7 @@
 """Curves: the measured values pale, their moving mean bold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import altair as alt
 import pandas as pd
@@ -13,13 +13,28 @@ COLOURS = ("#2f6bd0", "#d9772b", "#3a9a6b")
 HEIGHT = 240  # pixels
 
 
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The upright axis of a chart."""
+
+    title: str
+    form: str  # of its numbers, as d3 writes it
+    from_zero: bool = True
+
+
+LOSS = Scale("loss", "~g", from_zero=False)
+SHARE = Scale("share", ".0%", from_zero=False)
+SPEED = Scale("images/s", "~s")
+COUNT = Scale("machines", "~g")
+
+
 def smoothed(values: "pd.Series[float]", smoothing: float) -> "pd.Series[float]":
     """Exponential moving mean, without the pull of the first value. 0 leaves the values as they are; below 1."""
     return values.ewm(alpha=1 - smoothing, adjust=True).mean()
 
 
 def lines(
-    points: Sequence[Point], series: Mapping[str, str], axis: str, smoothing: float, unit: str, form: str = "~g"
+    points: Sequence[Point], series: Mapping[str, str], scale: Scale, axis: str, smoothing: float
 ) -> alt.LayerChart:
     """Curves over one axis.
 
@@ -27,8 +42,6 @@ def lines(
         points: what to draw.
         series: label → attribute of a point; one more curve is one more entry.
         axis: a key of AXES.
-        unit: title of the upright axis.
-        form: of its numbers, as d3 writes it.
     """
     table = pd.DataFrame([asdict(point) for point in points])
     long = pd.concat(
@@ -51,13 +64,14 @@ def lines(
         x=alt.X(f"{axis}:Q", title=axis, axis=alt.Axis(format="~s", tickCount=5), scale=alt.Scale(nice=False)),
         color=colour,
     )
-    pale = base.mark_line(opacity=0.25, strokeWidth=1).encode(y=_upright("measured", unit, form))
+    pale = base.mark_line(opacity=0.25, strokeWidth=1).encode(y=_upright("measured", scale))
     bold = base.mark_line(strokeWidth=2).encode(
-        y=_upright("value", unit, form),
+        y=_upright("value", scale),
         tooltip=["curve:N", alt.Tooltip(f"{axis}:Q", format=",.0f"), alt.Tooltip("value:Q", format=".3~g")],
     )
     return alt.layer(pale, bold).properties(height=HEIGHT)
 
 
-def _upright(field: str, unit: str, form: str) -> alt.Y:
-    return alt.Y(f"{field}:Q", title=unit, axis=alt.Axis(format=form, tickCount=5), scale=alt.Scale(zero=False))
+def _upright(field: str, scale: Scale) -> alt.Y:
+    axis = alt.Axis(format=scale.form, tickCount=5)
+    return alt.Y(f"{field}:Q", title=scale.title, axis=axis, scale=alt.Scale(zero=scale.from_zero))

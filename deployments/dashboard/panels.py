@@ -55,11 +55,10 @@ def show(url: str) -> None:
             live(_samples, url, training)
         with right:
             live(_slow, url, training)
+            live(_events, url, training)
         live(_curves, url, training)
     live(_leaderboard, url)
     live(_machines, url, training.id if training else 0)
-    if training:
-        live(_events, url, training)
     st.caption(f"classgan {version('classgan')} · display names only · no data leaves this machine")
 
 
@@ -100,8 +99,12 @@ def _chosen(found: Sequence[TrainingView]) -> TrainingView:
 
 
 def plain(text: str) -> str:
-    """Somebody's words as markdown that shows just these words: no image is fetched, no link made."""
-    return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|$:~^=&@/])", r"\\\1", text)
+    """Somebody's words as markdown that shows just these words, and code in `these`: no image is fetched, no link made."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # one too many
+        pieces = [text]
+    escaped = [re.sub(r"([\\`*_{}\[\]()<>#+\-.!|$:~^=&@/])", r"\\\1", piece) for piece in pieces]
+    return "".join(escaped[n] if n % 2 == 0 else f"`{pieces[n]}`" for n in range(len(pieces)))
 
 
 def _status(url: str, training: TrainingView) -> None:
@@ -194,16 +197,16 @@ def _curves(url: str, training: TrainingView) -> None:
         axis = st.selectbox("against", list(charts.AXES), width=160)
         smoothing = st.slider("smoothing", 0.0, 0.98, 0.6, 0.02, width=260)
     drawn = (
-        ("Losses", {"G": "g_loss", "D": "d_loss"}, "loss", "~g"),
-        ("How often D is right", {"on real": "d_real_accuracy", "on generated": "d_fake_accuracy"}, "share", ".0%"),
-        ("Throughput", {"images/s": "images_per_second"}, "images/s", "~s"),
-        ("Machines in an iteration", {"machines": "workers"}, "machines", "~g"),
+        ("Losses", {"G": "g_loss", "D": "d_loss"}, charts.LOSS),
+        ("How often D is right", {"on real": "d_real_accuracy", "on generated": "d_fake_accuracy"}, charts.SHARE),
+        ("Throughput", {"images/s": "images_per_second"}, charts.SPEED),
+        ("Machines in an iteration", {"machines": "workers"}, charts.COUNT),
     )
     columns = st.columns(2, gap="large")
-    for number, (title, series, unit, form) in enumerate(drawn):
+    for number, (title, series, scale) in enumerate(drawn):
         with columns[number % 2]:
             st.markdown(f"**{title}**")
-            st.altair_chart(charts.lines(points, series, axis, smoothing, unit, form), width="stretch")
+            st.altair_chart(charts.lines(points, series, scale, axis, smoothing), width="stretch")
 
 
 def _leaderboard(url: str) -> None:
@@ -235,7 +238,10 @@ def _leaderboard(url: str) -> None:
 
 def _table(table: pd.DataFrame) -> None:
     height = "content" if len(table) <= 12 else ROWS
-    numbers = {name: st.column_config.NumberColumn(format="localized") for name in table.select_dtypes("number")}
+    numbers = {
+        name: st.column_config.NumberColumn(format="localized") for name in table.select_dtypes("number") if name
+    }
+    numbers[""] = st.column_config.NumberColumn(width=40)  # the place
     st.dataframe(table, hide_index=True, height=height, width="stretch", column_config=numbers)
 
 
