@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -28,14 +29,14 @@ SPEED = Scale("images/s", "~s")
 COUNT = Scale("machines", "~g")
 
 
-def smoothed(values: "pd.Series[float]", smoothing: float) -> "pd.Series[float]":
+def smoothed(values: pd.Series, smoothing: float) -> pd.Series:
     """Exponential moving mean, without the pull of the first value. 0 leaves the values as they are; below 1."""
     return values.ewm(alpha=1 - smoothing, adjust=True).mean()
 
 
 def lines(
     points: Sequence[Point], series: Mapping[str, str], scale: Scale, axis: str, smoothing: float
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """Curves over one axis.
 
     Args:
@@ -58,18 +59,16 @@ def lines(
     colour = alt.Color(
         "curve:N",
         scale=alt.Scale(domain=list(series), range=list(COLOURS[: len(series)])),
-        legend=alt.Legend(orient="top", title=None) if len(series) > 1 else None,
+        legend=alt.Legend(orient="top", title=None, symbolOpacity=1, symbolStrokeWidth=3) if len(series) > 1 else None,
     )
-    base = alt.Chart(long).encode(
-        x=alt.X(f"{axis}:Q", title=axis, axis=alt.Axis(format="~s", tickCount=5), scale=alt.Scale(nice=False)),
-        color=colour,
-    )
-    pale = base.mark_line(opacity=0.25, strokeWidth=1).encode(y=_upright("measured", scale))
-    bold = base.mark_line(strokeWidth=2).encode(
-        y=_upright("value", scale),
-        tooltip=["curve:N", alt.Tooltip(f"{axis}:Q", format=",.0f"), alt.Tooltip("value:Q", format=".3~g")],
-    )
-    return alt.layer(pale, bold).properties(height=HEIGHT)
+    along = alt.X(f"{axis}:Q", title=axis, axis=alt.Axis(format="~s", tickCount=5), scale=alt.Scale(nice=False))
+    tooltip = ["curve:N", alt.Tooltip(f"{axis}:Q", format=",.0f"), alt.Tooltip("value:Q", format=".3~g")]
+    drawn = alt.Chart(long).encode(x=along, color=colour)
+    layers: list[Any] = [
+        drawn.encode(y=_upright("measured", scale)).mark_line(opacity=0.25, strokeWidth=1),
+        drawn.encode(y=_upright("value", scale), tooltip=tooltip).mark_line(strokeWidth=2),
+    ]
+    return alt.layer(*layers).properties(height=HEIGHT)
 
 
 def _upright(field: str, scale: Scale) -> alt.Y:

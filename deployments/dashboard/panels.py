@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 
@@ -34,21 +35,15 @@ def show(url: str) -> None:
     st.set_page_config(page_title="classgan", page_icon="◧", layout="wide")
     st.html(STYLE)
     st.title("The class page", anchor=False)
-    try:
+    found: Sequence[TrainingView] = []
+    with suppress(StoreError):  # _wait says so
         found = reading.trainings(url)
-    except StoreError as exc:
-        _away(exc)
-        found = None
     with st.container(horizontal=True, vertical_alignment="bottom"):
         every = REFRESH[st.selectbox("refresh", list(REFRESH), index=2, width=110)]
         training = _chosen(found) if found else None
     live = partial(_live, every=every)
-    if found is None:
-        live(_try_again, url)
-        return
-    if training is None:
-        st.info("No training yet. Its samples, curves and speed appear here as soon as one is started.")
-    else:
+    live(_await_news, url, [row.id for row in found])
+    if training is not None:
         live(_status, url, training)
         left, right = st.columns(2, gap="large")
         with left:
@@ -85,16 +80,20 @@ def _away(exc: StoreError) -> None:
         st.error("The database doesn't answer. Machines wait for it, nothing is lost, and this page goes on by itself.")
 
 
-def _try_again(url: str) -> None:
-    reading.trainings(url)
-    st.rerun()
+def _await_news(url: str, known: list[int]) -> None:
+    """Begin the page anew as soon as there is another training."""
+    found = reading.trainings(url)
+    if [row.id for row in found] != known:
+        st.rerun()
+    if not found:
+        st.info("No training yet. Its samples, curves and speed appear here as soon as one is started.")
 
 
 def _chosen(found: Sequence[TrainingView]) -> TrainingView:
     """The training to look at: the one that runs, or the newest, until the visitor wants another."""
     running = next((n for n, row in enumerate(found) if row.state is TrainingState.RUNNING), 0)
     names = [row.name for row in found]
-    name = st.selectbox("training", names, index=running, width=240)
+    name = st.selectbox("training", names, index=running, width=220)
     return found[names.index(name)]
 
 
@@ -202,9 +201,9 @@ def _curves(url: str, training: TrainingView) -> None:
         ("Throughput", {"images/s": "images_per_second"}, charts.SPEED),
         ("Machines in an iteration", {"machines": "workers"}, charts.COUNT),
     )
-    columns = st.columns(2, gap="large")
-    for number, (title, series, scale) in enumerate(drawn):
-        with columns[number % 2]:
+    pairs = [column for _ in range(0, len(drawn), 2) for column in st.columns(2, gap="large")]
+    for column, (title, series, scale) in zip(pairs, drawn, strict=False):
+        with column:
             st.markdown(f"**{title}**")
             st.altair_chart(charts.lines(points, series, scale, axis, smoothing), width="stretch")
 
@@ -224,7 +223,7 @@ def _leaderboard(url: str) -> None:
     )
     table = pd.DataFrame(
         {
-            "": range(1, len(standings) + 1),
+            "place": range(1, len(standings) + 1),
             "name": [s.display_name for s in standings],
             "images": [s.images for s in standings],
             "state": [MARKS[s.presence] if s.machines else "–" for s in standings],
@@ -238,10 +237,7 @@ def _leaderboard(url: str) -> None:
 
 def _table(table: pd.DataFrame) -> None:
     height = "content" if len(table) <= 12 else ROWS
-    numbers = {
-        name: st.column_config.NumberColumn(format="localized") for name in table.select_dtypes("number") if name
-    }
-    numbers[""] = st.column_config.NumberColumn(width=40)  # the place
+    numbers = {name: st.column_config.NumberColumn(format="localized") for name in table.select_dtypes("number")}
     st.dataframe(table, hide_index=True, height=height, width="stretch", column_config=numbers)
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from rich.console import Console
 
 from deployments.commands.reports import database_url
+from deployments.door import EVERYWHERE, Door, host_in_url
 from deployments.prefect_settings import clean_environment
 from deployments.processes import free_port
 from gan_core.errors import StackError
+from gan_core.settings import settings
 from gan_core.store import watching
 
 console = Console()
@@ -22,6 +24,7 @@ OPTIONS = {
     "server.fileWatcherType": "none",
     "browser.gatherUsageStats": "false",  # nothing goes to anybody
     "client.toolbarMode": "minimal",
+    "logger.hideWelcomeMessage": "true",  # it would ask a server in the Internet for this machine's address
     "client.showErrorDetails": "none",  # a traceback may show addresses
     "theme.primaryColor": "#3366cc",
 }
@@ -39,16 +42,18 @@ def serve(listen: str, port: int) -> None:
     with database_url() as url:
         with watching.viewer(url) as connection:
             watching.trainings(connection)
-        port = free_port(port)
+        port, door = free_port(port), Door.load(settings().home)
+        where = listen if listen not in EVERYWHERE else door.addresses[0] if door else "127.0.0.1"
         server = subprocess.Popen(
-            command(listen, port),
+            command(listen, port, where),
             env={**clean_environment(), "CLASSGAN_DATABASE_URL": url},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is handed on below, once
         )
-        where = "127.0.0.1" if listen in ("0.0.0.0", "::") else listen
-        console.print(f"The class page: [link]http://{where}:{port}[/link]   (Ctrl-C ends it)", soft_wrap=True)
+        console.print(
+            f"The class page: [link]http://{host_in_url(where)}:{port}[/link]   (Ctrl-C ends it)", soft_wrap=True
+        )
         try:
             code = server.wait()
         except KeyboardInterrupt:
@@ -58,9 +63,9 @@ def serve(listen: str, port: int) -> None:
         raise StackError(f"The class page ended by itself (exit code {code}); the lines above say why.")
 
 
-def command(listen: str, port: int) -> list[str]:
-    """What starts the page's process."""
-    options = {**OPTIONS, "server.address": listen, "server.port": str(port)}
+def command(listen: str, port: int, where: str) -> list[str]:
+    """What starts the page's process. Only a browser that came to `where` may speak to it, or to a bare address of this machine."""
+    options = {**OPTIONS, "server.address": listen, "server.port": str(port), "browser.serverAddress": where}
     flags = [f"--{name}={value}" for name, value in options.items()]
     return [sys.executable, "-P", "-m", "streamlit", "run", *flags, str(PAGE)]
 

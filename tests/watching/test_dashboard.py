@@ -153,7 +153,7 @@ def test_smoothing_keeps_the_level_and_calms_the_noise():
 
 
 def test_the_page_listens_here_only_and_tells_nobody_that_it_runs():
-    line = command("127.0.0.1", 8501)
+    line = command("127.0.0.1", 8501, "127.0.0.1")
     for flag in ("--server.address=127.0.0.1", "--browser.gatherUsageStats=false", "--client.showErrorDetails=none"):
         assert flag in line
     assert Path(line[-1]).exists()
