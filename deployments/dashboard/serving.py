@@ -24,6 +24,7 @@ OPTIONS = {
     "server.fileWatcherType": "none",
     "browser.gatherUsageStats": "false",  # nothing goes to anybody
     "client.toolbarMode": "minimal",
+    "logger.level": "warning",
     "logger.hideWelcomeMessage": "true",  # it would ask a server in the Internet for this machine's address
     "client.showErrorDetails": "none",  # a traceback may show addresses
     "theme.primaryColor": "#3366cc",
@@ -39,6 +40,11 @@ def serve(listen: str, port: int) -> None:
     """
     if find_spec("streamlit") is None:
         raise StackError("The class page needs streamlit: pip install 'classgan[instructor]'.")
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # a script's background job would ignore Ctrl-C; a polite kill means the same
+        signal.signal(number, signal.default_int_handler)
     with database_url() as url:
         with watching.viewer(url) as connection:
             watching.trainings(connection)

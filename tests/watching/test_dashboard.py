@@ -2,17 +2,26 @@
 
 import io
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import streamlit as st
 from crowd import SECRETS, fill
 from PIL import Image
+from poll import wait_until
 from streamlit.testing.v1 import AppTest
 
 from deployments.dashboard import charts
 from deployments.dashboard.panels import plain
 from deployments.dashboard.serving import command
+from deployments.processes import tree_of
 from gan_core.store import watching
 
 PANELS = ["Samples", "What is slowing us down", "What happened", "Curves", "Leaderboard", "Machines"]
@@ -157,3 +166,35 @@ def test_the_page_listens_here_only_and_tells_nobody_that_it_runs():
     for flag in ("--server.address=127.0.0.1", "--browser.gatherUsageStats=false", "--client.showErrorDetails=none"):
         assert flag in line
     assert Path(line[-1]).exists()
+
+
+def test_the_page_is_served_here_until_ctrl_c_and_leaves_nothing_behind(database, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serving = subprocess.Popen(
+        [sys.executable, "-P", "-m", "deployments.cli", "dashboard", "--port", str(port)],
+        env={**os.environ, "CLASSGAN_DATABASE_URL": database},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def answer() -> bytes:
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=5) as reply:
+            return reply.read()
+        return b""
+
+    try:
+        assert wait_until(answer, 90, "the page") == b"ok"
+        listening = {c.laddr.ip for p in tree_of(serving.pid) for c in p.net_connections("tcp") if c.laddr.port == port}
+        assert listening == {"127.0.0.1"}
+        page = tree_of(serving.pid)[-1]
+        assert not [word for word in page.cmdline() if "postgresql" in word]  # others on this machine may read these
+    finally:
+        serving.send_signal(signal.SIGINT)
+        said, complaints = serving.communicate(timeout=60)
+    assert (serving.returncode, complaints) == (0, "")
+    assert said == f"The class page: http://127.0.0.1:{port}   (Ctrl-C ends it)\n"
+    assert not page.is_running()
