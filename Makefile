@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export CLASSGAN_HOME ?= $(CURDIR)/.classgan
 export CLASSGAN_OUTPUTS ?= $(CURDIR)/outputs
 
-.PHONY: help demo up export-grades check test test-quick soak bench docs clean
+.PHONY: help demo up dashboard export-grades check test test-quick soak bench docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -16,6 +16,9 @@ demo: $(VENV)/installed-instructor  ## train on digits with three student worker
 
 up: $(VENV)/installed-instructor  ## start the class and keep it up until Ctrl-C; trainings start in the Prefect UI
 	@"$(BIN)/classgan" up
+
+dashboard: $(VENV)/installed-instructor  ## serve the class page on http://127.0.0.1:8501 until Ctrl-C; make dashboard PORT=8600
+	@"$(BIN)/classgan" dashboard $(if $(PORT),--port $(PORT))
 
 export-grades: $(VENV)/installed-instructor  ## write every student's credit to outputs/grades.csv
 	@"$(BIN)/classgan" export-grades --out "$(CLASSGAN_OUTPUTS)/grades.csv"

@@ -16,7 +16,21 @@ def hardware() -> dict[str, object]:
         if torch.cuda.is_available()
         else []
     )
-    return {"system": platform.system(), "cores": os.cpu_count(), "torch": torch.__version__, "gpus": gpus}
+    return {
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "memory_mb": _memory_mb(),
+        "torch": torch.__version__,
+        "gpus": gpus,
+    }
+
+
+def _memory_mb() -> int | None:
+    """Main memory; None where the system doesn't say (Windows)."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def device_names(devices: str) -> list[str]:

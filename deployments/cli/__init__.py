@@ -9,6 +9,7 @@ from deployments.cli.kubernetes import kubernetes
 from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.students import students
 from deployments.cli.trainings import trainings
+from deployments.cli.watch import watch
 from gan_core.errors import GanError
 
 app = typer.Typer(
@@ -157,6 +158,7 @@ def migrate() -> None:
     typer.echo("The database is up to date.")
 
 
+app.add_typer(watch)
 app.add_typer(trainings)
 app.add_typer(students, name="students")
 app.add_typer(kubernetes, name="kubernetes")

@@ -13,3 +13,4 @@ PlanOption = Annotated[
     ),
 ]
 PresetOption = Annotated[str, typer.Option("--preset", help="Plan to start from: demo, dcgan or better.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON, for a program.")]

@@ -5,17 +5,19 @@ from typing import Annotated
 
 import typer
 
+from deployments.cli.options import JsonOption
+
 students = typer.Typer(no_args_is_help=True, help="Let students in, look at them, shut one out.")
 
 Login = Annotated[str, typer.Argument(help="The student's login.")]
 
 
 @students.command("list")
-def students_list() -> None:
+def students_list(as_json: JsonOption = False) -> None:
     """Everybody: machines, credit, and whether they may contribute."""
     from deployments.commands.students import print_students
 
-    print_students()
+    print_students(as_json)
 
 
 @students.command("add")

@@ -1,4 +1,4 @@
-"""Commands about trainings: how they stand, what a person says to them, what came of them."""
+"""Commands about trainings: what a person says to them, what came of them."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,14 +10,6 @@ from deployments.cli.options import PlanOption, PresetOption
 trainings = typer.Typer()
 
 NameArgument = Annotated[str, typer.Argument(help="The training's name.")]
-
-
-@trainings.command()
-def status(name: Annotated[str, typer.Argument(help="A training; all of them if left out.")] = "") -> None:
-    """Show how trainings stand, and who computes."""
-    from deployments.commands.reports import print_status
-
-    print_status(name)
 
 
 @trainings.command()
@@ -50,18 +42,6 @@ def change(name: NameArgument, changes: PlanOption = None) -> None:
     from deployments.commands.controls import change_training
 
     change_training(name, changes or [])
-
-
-@trainings.command()
-def events(
-    name: Annotated[str, typer.Argument(help="A training; all of them if left out.")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5_000, help="How many, the newest.")] = 30,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new ones, until Ctrl-C.")] = False,
-) -> None:
-    """Show what happened beyond the ordinary: machines lost, units taken over, late answers, changes of the plan."""
-    from deployments.commands.controls import print_events
-
-    print_events(name, limit, follow)
 
 
 @trainings.command()

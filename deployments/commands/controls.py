@@ -1,20 +1,16 @@
-"""`classgan pause`, `resume`, `cancel`, `change`, `events`: a person's word on a training, and its history."""
+"""`classgan pause`, `resume`, `cancel`, `change`: a person's word on a training."""
 
 import getpass
-import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from deployments.commands.plans import changes_from
 from deployments.commands.reports import database_url
 from gan_core.errors import PlanError
 from gan_core.settings import settings
-from gan_core.store import events, trainings
-from gan_core.store.engine import Link, connect
+from gan_core.store.engine import connect
 from tasks import control
 
 console = Console()
@@ -67,26 +63,3 @@ def _prefect() -> Generator[None]:
     }
     with temporary_settings({name: value for name, value in reach.items() if value}):
         yield
-
-
-def print_events(name: str, limit: int, follow: bool) -> None:
-    """What happened beyond the ordinary, the newest last."""
-    with database_url() as url, Link(url) as link:
-        if name:
-            link.call(lambda c: trainings.get(c, name))  # a name that doesn't exist gets a sentence
-        found = link.call(lambda c: events.latest(c, name, limit))
-        table = Table("when", "training", "it.", "what", "in words")
-        for event in found:
-            table.add_row(*_cells(event))
-        console.print(table if found else "Nothing beyond the ordinary has happened yet.")
-        while follow:
-            time.sleep(1)
-            last = found[-1].id if found else 0
-            for event in (new := link.call(lambda c, i=last: events.latest(c, name, after=i))):
-                console.print(" · ".join(_cells(event)), soft_wrap=True)
-            found = new or found
-
-
-def _cells(event: events.Event) -> tuple[str, ...]:
-    when = event.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    return when, event.training, f"{event.iteration:,}", event.kind, escape(event.text)

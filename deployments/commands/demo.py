@@ -19,7 +19,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deployments.commands.reports import open_with_bar, worker_table
+from deployments.commands.reports import open_with_bar
+from deployments.commands.watch import worker_table
 from deployments.door import INSTRUCTOR, Door
 from deployments.local_stack import DRAIN_SECONDS, LocalStack
 from deployments.prefect_settings import PREFECT

@@ -1,23 +1,17 @@
-"""What the commands print and write: status, grades, generated images, a training in this process."""
+"""What commands write: grades, generated images, a training in this process. And the database that they all look into."""
 
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from psycopg import Connection
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from deployments.door import Door
-from gan_core.errors import DataError, StackError, StoreUnreachable
+from gan_core.errors import DataError, StackError
 from gan_core.plan import Plan
 from gan_core.settings import settings
-from gan_core.situation import sentence
-from gan_core.store import ledger, trainings
-from gan_core.store.engine import connect
 from gan_core.units import Measures
 
 console = Console()
@@ -52,60 +46,6 @@ def database_url() -> Generator[str]:
         yield server.url()
     finally:
         server.stop()
-
-
-def print_status(name: str) -> None:
-    """Trainings, each with a sentence that says what it is doing or waits for, and workers.
-
-    Raises:
-        StoreUnreachable: the database is away; says what that means and what to do.
-    """
-    with database_url() as url, _present(url) as connection:
-        rows = [trainings.get(connection, name)] if name else trainings.every(connection)
-        views = [ledger.overview(connection, row.name) for row in rows]
-        workers = ledger.workers(connection, name)
-    if not rows:
-        console.print("No training yet. Start one in the Prefect UI (deployment `train`), or with `classgan demo`.")
-        return
-    table = Table("training", "state", "it.", "images", "img/s", "G loss", "D loss")
-    for view in filter(None, views):
-        losses = (f"{view.last.g_loss:.2f}", f"{view.last.d_loss:.2f}") if view.last else ("", "")
-        speed = f"{view.images_per_second:,.0f}"
-        table.add_row(view.name, view.state, f"{view.iteration:,}", f"{view.images:,}", speed, *losses)
-    console.print(table)
-    for view in filter(None, views):
-        console.print(f"[bold]{view.name}[/bold] {escape(sentence(view))}", soft_wrap=True)
-    console.print(worker_table(workers))
-
-
-@contextmanager
-def _present(url: str) -> Generator[Connection]:
-    """A connection; a database that is away is explained to whoever wanted to look."""
-    try:
-        with connect(url) as connection:
-            yield connection
-    except StoreUnreachable as exc:
-        raise StoreUnreachable(
-            f"{exc} Workers and coordinators wait for it and go on by themselves; nothing is lost. "
-            "Next: start it again (its log says why it ended), or wait if it is restarting."
-        ) from exc
-
-
-def worker_table(workers: list[ledger.WorkerRow]) -> Table:
-    """Who computes, by accepted images."""
-    table = Table("worker", "student", "", "device", "units", "images", "images/s", "last message")
-    for w in workers:
-        table.add_row(
-            escape(w.name),  # students' words: not markup
-            escape(w.student),
-            "[green]online[/green]" if w.is_online else "[dim]offline[/dim]",
-            escape(w.device),
-            f"{w.units:,}",
-            f"{w.images:,}",
-            f"{w.images_per_second or 0:,.0f}",
-            escape(w.message),
-        )
-    return table
 
 
 def generate_images(source: str, count: int, out: Path, seed: int) -> None:

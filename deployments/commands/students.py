@@ -9,6 +9,7 @@ from rich.table import Table
 
 from deployments import roster
 from deployments.commands.reports import database_url
+from deployments.commands.watch import print_json, show
 from deployments.door import Door
 from deployments.invites import Invite, invite_for
 from gan_core.errors import RosterError, StackError, TrainingError
@@ -20,15 +21,21 @@ from gan_core.store.engine import connect
 console = Console()
 
 
-def print_students() -> None:
+def print_students(as_json: bool) -> None:
     """Everybody, with what they have and whether they may contribute."""
     with database_url() as url, connect(url) as connection:
         rows = ledger.students(connection)
+    if as_json:
+        print_json(rows)
+        return
     table = Table("login", "name", "machines", "images", "state")
     for row in rows:
         state = f"[red]suspended[/red]: {escape(row.suspended)}" if row.suspended else "may contribute"
         table.add_row(row.login, escape(row.display_name), f"{row.machines:,}", f"{row.images:,}", state)
-    console.print(table if rows else "No students yet.")
+    if rows:
+        show(table)
+    else:
+        console.print("No students yet.")
 
 
 def add_student(login: str, name: str) -> None:

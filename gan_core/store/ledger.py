@@ -140,6 +140,16 @@ def workers(connection: Connection, training: str = "") -> list[WorkerRow]:
         ).fetchall()
 
 
+def machines_called(connection: Connection, name: str) -> list[int]:
+    """The ids of the machines that somebody may mean: by its name, or by its student's login or display name."""
+    rows = connection.execute(
+        "SELECT w.id FROM classgan.workers AS w JOIN classgan.students AS s ON s.id = w.student_id"
+        " WHERE %s IN (w.name, s.login, s.display_name) ORDER BY w.id",
+        (name,),
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
 def history(connection: Connection, training_id: int, limit: int = 1_000_000) -> list[IterationRow]:
     """The latest closed iterations, the oldest of them first."""
     with connection.cursor(row_factory=class_row(IterationRow)) as cursor:

@@ -16,7 +16,16 @@ SUPERUSER_LIMITS = (  # of each student's sessions, which can't lift them
     "SET log_min_messages = 'fatal'",  # errors that they cause on purpose would fill the log
     "SET log_min_error_statement = 'panic'",
 )
+VIEWER_ROLE = (
+    "classgan_viewer"  # what whoever looks on reads with; nobody logs in as it unless the instructor lets them
+)
 CONNECTIONS = 24  # of one student: three for each device that computes, and some for looking
+VIEWER_LIMITS = (
+    "NOLOGIN CONNECTION LIMIT 16",
+    "SET default_transaction_read_only = on",
+    "SET statement_timeout = '10s'",
+    "SET idle_in_transaction_session_timeout = '10s'",
+)
 LOCK = 0x636C6173  # "clas": two migrations wait for each other
 
 
@@ -55,7 +64,13 @@ def _create_roles(connection: psycopg.Connection) -> None:
         if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone():
             with suppress(psycopg.errors.DuplicateObject):  # it did so just now
                 connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(role)))
-    connection.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(OWNER_ROLE)))  # to hand functions over
+    if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (VIEWER_ROLE,)).fetchone():
+        with suppress(psycopg.errors.DuplicateObject), connection.transaction():
+            connection.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(VIEWER_ROLE)))
+            for limit in VIEWER_LIMITS:
+                connection.execute(sql.SQL("ALTER ROLE {} " + limit).format(sql.Identifier(VIEWER_ROLE)))
+    for role in (OWNER_ROLE, VIEWER_ROLE):  # to hand functions over to the one, to look with the other's rights
+        connection.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(role)))
 
 
 def _close(connection: psycopg.Connection) -> None:
@@ -74,7 +89,7 @@ def install_functions(connection: psycopg.Connection) -> None:
     if row and row[0] == mark:
         return
     with connection.transaction():
-        connection.execute("DROP SCHEMA IF EXISTS student CASCADE")
+        connection.execute("DROP SCHEMA IF EXISTS student, watch CASCADE")
         connection.execute("DROP VIEW IF EXISTS classgan.ledger CASCADE")
         connection.execute("""
             DO $$ DECLARE f regprocedure; BEGIN
@@ -84,6 +99,7 @@ def install_functions(connection: psycopg.Connection) -> None:
             END $$
         """)
         connection.execute("CREATE SCHEMA student")
+        connection.execute("CREATE SCHEMA watch")
         for _, text in texts:
             connection.execute(text.encode())
         connection.execute(sql.SQL("COMMENT ON SCHEMA student IS {}").format(sql.Literal(mark)))

@@ -8,6 +8,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
+from gan_core.store.watching import Standing
 from gan_core.units import Lease, Measures, Submission, Verdict, WorkUnit
 
 
@@ -105,6 +106,33 @@ def heartbeat(connection: Connection, worker: int, boot: UUID) -> list[int]:
 def release(connection: Connection, lease_id: int, boot: UUID, reason: str, spoiled: bool = False) -> None:
     """Give a lease back unfinished; spoiled, if it was computed and the numbers were not finite."""
     connection.execute("SELECT student.release(%s, %s, %s, %s)", (lease_id, boot, reason, spoiled))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MyMachine:
+    """One of the student's own machines."""
+
+    machine: str
+    device: str
+    seconds_silent: float
+    images_per_second: float | None
+    units: int  # credited
+    images: int
+    late: int  # answers
+    refused: int
+    message: str  # what the class last said to it; "" if all is well
+
+
+def my_machines(connection: Connection) -> list[MyMachine]:
+    """Every machine of this login, the latest first."""
+    with connection.cursor(row_factory=class_row(MyMachine)) as cursor:
+        return cursor.execute("SELECT * FROM student.my_machines()").fetchall()
+
+
+def leaderboard(connection: Connection) -> list[Standing]:
+    """Every student, the most images first, as any student sees it."""
+    with connection.cursor(row_factory=class_row(Standing)) as cursor:
+        return cursor.execute("SELECT * FROM student.leaderboard()").fetchall()
 
 
 def my_credit(connection: Connection) -> tuple[int, int, float]:

@@ -94,6 +94,7 @@ def test_every_function_that_is_not_for_students_is_shut(mallory, instructor):
             "heartbeat",
             "release",
             "my_credit",
+            "my_machines",
             "leaderboard",
         )
     }

@@ -20,7 +20,7 @@ def plain(database, connection):
     name = url.split("/")[3].split("?")[0]
     yield url.replace(f"/{name}?", "/bare?")
     connection.execute("DROP DATABASE bare WITH (FORCE)")
-    connection.execute("REVOKE classgan_owner, classgan_student FROM teacher CASCADE")
+    connection.execute("REVOKE classgan_owner, classgan_student, classgan_viewer FROM teacher CASCADE")
     connection.execute("DROP OWNED BY teacher CASCADE")
     connection.execute("DROP ROLE teacher")
 
@@ -28,7 +28,9 @@ def plain(database, connection):
 def grant_all(connection) -> None:
     for _, _, remedy in RIGHTS:
         connection.execute(remedy.format(role="teacher", database="bare"))
-    connection.execute("GRANT classgan_owner, classgan_student TO teacher WITH ADMIN OPTION")  # made by another class
+    connection.execute(
+        "GRANT classgan_owner, classgan_student, classgan_viewer TO teacher WITH ADMIN OPTION"
+    )  # made by another class
 
 
 def test_what_is_missing_is_named_with_the_statement_that_grants_it(plain, connection):

@@ -33,9 +33,27 @@ LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
     FROM bad JOIN workers AS w ON w.id = bad.worker_id
 $$;
 
--- A worker as people know it.
+-- What a student calls a machine: its name without the login that the class server puts in front. "" if there is no more.
+CREATE FUNCTION classgan.machine(p_login text, p_name text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = classgan, pg_temp AS $$
+    SELECT CASE WHEN p_name = p_login THEN '' WHEN starts_with(p_name, p_login || '-') THEN substr(p_name, length(p_login) + 2) ELSE p_name END
+$$;
+
+-- A worker as people know it, without its login.
 CREATE FUNCTION classgan.called(p_worker bigint) RETURNS text
 LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
-    SELECT CASE WHEN s.display_name = w.name THEN w.name ELSE format('%s (%s)', s.display_name, w.name) END
+    SELECT s.display_name || coalesce(format(' (%s)', nullif(classgan.machine(s.login, w.name), '')), '')
     FROM workers AS w JOIN students AS s ON s.id = w.student_id WHERE w.id = p_worker
+$$;
+
+-- A text for everybody's eyes: folders of somebody's machine, which may bear their name, are left out.
+CREATE FUNCTION classgan.public(p_text text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = classgan, pg_temp AS $$
+    SELECT regexp_replace(p_text, '(^|[[:space:]''"(=:])(~?/|[A-Za-z]:\\)[^[:space:]:;,''"()]+', '\1…', 'g')
+$$;
+
+-- A number in something that a student's machine says of itself, between 0 and a limit; NULL if it is no number.
+CREATE FUNCTION classgan.amount(p_value jsonb, p_most numeric) RETURNS numeric
+LANGUAGE sql IMMUTABLE SET search_path = classgan, pg_temp AS $$
+    SELECT CASE jsonb_typeof(p_value) WHEN 'number' THEN greatest(0, least(p_most, p_value::numeric)) END
 $$;

@@ -18,10 +18,3 @@ CREATE FUNCTION student.my_credit() RETURNS TABLE (units bigint, images bigint, 
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
     SELECT units, images, seconds FROM ledger WHERE student_id = student.whoami()
 $$;
-
-CREATE FUNCTION student.leaderboard() RETURNS TABLE (display_name text, units bigint, images bigint)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
-BEGIN
-    PERFORM student.whoami();
-    RETURN QUERY SELECT l.display_name, l.units, l.images FROM ledger AS l ORDER BY l.images DESC, l.display_name;
-END $$;

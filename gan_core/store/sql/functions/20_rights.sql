@@ -15,6 +15,7 @@ GRANT EXECUTE ON FUNCTION
     student.heartbeat(bigint, uuid),
     student.release(bigint, uuid, text, boolean),
     student.my_credit(),
+    student.my_machines(),
     student.leaderboard()
 TO classgan_student;
 
@@ -33,11 +34,14 @@ GRANT EXECUTE ON FUNCTION
     classgan.within(float, float, float),
     classgan.plain(text, integer),
     classgan.called(bigint),
+    classgan.machine(text, text),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
     classgan.choose_check(bigint, bigint, bytea),
     classgan.back_up(bigint, uuid)
 TO classgan_owner;
+-- A view's functions run with the rights of whoever reads it.
+GRANT EXECUTE ON FUNCTION classgan.public(text), classgan.amount(jsonb, numeric), classgan.machine(text, text), classgan.plain(text, integer) TO classgan_viewer;
 GRANT CREATE ON SCHEMA student TO classgan_owner;  -- asked for by ALTER FUNCTION ... OWNER, and taken back below
 DO $$ DECLARE f regprocedure; BEGIN
     FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'student'::regnamespace LOOP
