@@ -1,6 +1,8 @@
 """Notebooks run as a reader runs them: cell by cell, in a kernel of their own."""
 
+import os
 import re
+import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +29,11 @@ def opened(name: str, folder: Path, env: dict[str, str], **values: str) -> Gener
 def cells(client: NotebookClient) -> list[tuple[int, nbformat.NotebookNode]]:
     """(place, cell) of the code cells."""
     return [(place, cell) for place, cell in enumerate(client.nb.cells) if cell.cell_type == "code"]
+
+
+def interrupt(client: NotebookClient) -> None:
+    """What the interrupt button does."""
+    os.kill(client.km.provisioner.pid, signal.SIGINT)
 
 
 def said(cell: nbformat.NotebookNode) -> str:

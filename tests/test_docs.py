@@ -217,3 +217,28 @@ def test_a_decision_has_a_date_and_three_parts(page: Path):
     assert text.startswith(f"# {int(page.name[:4])}. ")
     assert re.search(r"^\d{4}-\d\d-\d\d$", text, flags=re.MULTILINE)
     assert re.findall(r"^## (.+)$", text, flags=re.MULTILINE) == ["Context", "Decision", "Consequences"]
+
+
+# The capabilities of three earlier systems, by the letter of the system and the number of lines of each kind.
+PARITY = {"G-R": 8, "G-C": 26, "G-L": 10, "G-T": 8, "G-S": 6, "G-O": 8, "G-M": 14, "G-W": 8, "G-D": 7, "G-P": 4}
+PARITY |= {"G-B": 9, "G-E": 11, "G-N": 7, "G-DOC": 8, "G-H": 13, "S-": 30, "M-": 24}
+
+
+def parity_rows() -> list[tuple[str, str]]:
+    """(id, where it is found here)"""
+    return re.findall(r"^\| ([GSM]-\w+) \| [^|]+ \| ([^|]+) \|$", text_of(DOCS / "parity.md"), flags=re.MULTILINE)
+
+
+def test_no_capability_of_the_earlier_systems_is_left_out():
+    wanted = [f"{kind}{number}" for kind, lines in PARITY.items() for number in range(1, lines + 1)]
+    assert [name for name, _ in parity_rows()] == wanted
+
+
+def test_what_the_comparison_names_is_there():
+    """Files and commands, except where they are being worked on."""
+    for name, place in parity_rows():
+        if "in work" in place:
+            continue
+        named = re.findall(r"`([^`]+)`", place)
+        files = [word for word in named if re.fullmatch(r"[\w./-]+/[\w.-]+|[\w-]+\.(?:toml|txt|yml|yaml)", word)]
+        assert not [file for file in files if not (ROOT / file).exists() and not file.startswith("/")], name

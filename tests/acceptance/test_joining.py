@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from acceptance.conftest import School
-from kernels import cells, opened, said
+from kernels import cells, interrupt, opened, said
 from network import Network, hosts
 from poll import wait_until
 
@@ -30,6 +30,7 @@ from deployments.prefect_settings import clean_environment
 from deployments.processes import free_port, stop_trees
 from gan_core.store import ledger, logins
 from gan_core.store.engine import connect
+from tasks import control
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -144,8 +145,7 @@ def test_two_students_join_and_work_and_one_is_shut_out(campus, plan):
 
 def test_a_notebook_joins_shows_the_work_and_stops_at_the_interrupt_button(campus, plan):
     """The kernel runs beside the class, not on a host of its own; what it starts is a machine like any other."""
-    if not campus.state("lesson"):
-        campus.start("lesson", plan)
+    campus.start("notebook", plan)
     invite = campus.invite("sophie")
     home = campus.folder / "sophie's notebook"
     home.mkdir()
@@ -155,7 +155,7 @@ def test_a_notebook_joins_shows_the_work_and_stops_at_the_interrupt_button(campu
         busy = reader.submit(notebook.execute_cell, join, joining)
         wait_until(lambda: campus.images_of("sophie") or busy.done(), 120, "the notebook's first accepted unit")
         assert not busy.done(), said(join)
-        notebook.km.interrupt_kernel()
+        interrupt(notebook)
         busy.result(60)
         assert said(join).rstrip().endswith("This machine has stopped.")
         assert "accepted" in said(join)
@@ -169,6 +169,8 @@ def test_a_notebook_joins_shows_the_work_and_stops_at_the_interrupt_button(campu
         " WHERE w.name LIKE 'sophie%' AND l.ended_at IS NULL"
     )
     assert left == [(0,)]  # the unit at hand was finished or given back
+    with connect(campus.stack.database) as connection:
+        control.cancel(connection, "notebook", "the end of the test")
 
 
 def test_no_start_prepares_a_machine_that_the_ordinary_command_then_runs(campus):
