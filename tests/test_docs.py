@@ -163,10 +163,9 @@ def test_every_page_is_reachable():
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_in_the_pages_exist(page: Path):
-    """`classgan X` and `make X` in code are a command and a target."""
-    code = re.findall(r"`([^`\n]+)`", text_of(page)) + re.findall(
-        r"^```sh\n(.*?)^```", text_of(page), flags=re.MULTILINE | re.DOTALL
-    )
+    """`classgan X` and `make X` in code are a command and a target. tests/test_pages.py looks at options and values."""
+    text = re.sub(r"^.*\(in work.*$", "", text_of(page), flags=re.MULTILINE)
+    code = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     commands = set(re.findall(r"^(?:\S*/)?classgan ([a-z][a-z-]*)", "\n".join(code), flags=re.MULTILINE))
     assert commands <= COMMANDS
     wanted = set(re.findall(r"^make ([a-z][a-z-]*)", "\n".join(code), flags=re.MULTILINE))

@@ -166,7 +166,8 @@ def test_a_notebook_joins_shows_the_work_and_stops_at_the_interrupt_button(campu
         assert "This machine has stopped." in said(look)
     left = campus.ask(
         "SELECT count(*) FROM classgan.leases l JOIN classgan.workers w ON w.id = l.worker_id"
-        " WHERE w.name LIKE 'sophie%' AND l.ended_at IS NULL"
+        " JOIN classgan.students s ON s.id = w.student_id WHERE s.login = %s AND l.ended_at IS NULL",
+        "sophie",
     )
     assert left == [(0,)]  # the unit at hand was finished or given back
     with connect(campus.stack.database) as connection:
