@@ -1,7 +1,6 @@
 """A student's machine in a notebook, such as Colab: one cell to join, one to look, one to stop."""
 
 import atexit
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from getpass import getpass
 
 from deployments.doctor import Doctor
 from deployments.joining import Membership
+from deployments.prefect_settings import clean_environment
 from gan_core.settings import settings
 from gan_core.store import student
 from gan_core.store.engine import connect
@@ -41,7 +41,7 @@ class Machine:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**clean_environment(), "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,  # the interrupt button is ours to hand on, once
             )
         assert self._process.stdin is not None

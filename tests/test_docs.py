@@ -1,7 +1,12 @@
 """The pages say what the code does. Whatever can drift apart is compared here."""
 
 import importlib.util
+import json
+import os
 import re
+import subprocess
+import sys
+import tomllib
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +15,7 @@ import psycopg
 import pytest
 import typer
 import yaml
+from packaging.specifiers import SpecifierSet
 
 from deployments.cli import app
 from gan_core.plan import PRESETS, Plan, checked_plan
@@ -241,3 +247,33 @@ def test_what_the_comparison_names_is_there():
         named = re.findall(r"`([^`]+)`", place)
         files = [word for word in named if re.fullmatch(r"[\w./-]+/[\w.-]+|[\w-]+\.(?:toml|txt|yml|yaml)", word)]
         assert not [file for file in files if not (ROOT / file).exists() and not file.startswith("/")], name
+
+
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
+    """`make docs`: every page has its place, every link leads somewhere, and nothing comes from elsewhere."""
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=True,
+    )
+    fetched = (
+        r"""<(?:script|img|iframe)\b[^>]*\bsrc="https?:|<link\b[^>]*\bhref="https?:|url\(["']?https?:|class="mermaid"""
+    )
+    pages = [path for path in tmp_path.rglob("*") if path.suffix in (".html", ".css")]
+    assert len(pages) > len(PAGES)
+    assert not [path.name for path in pages if re.search(fetched, text_of(path))]
+    assert "Where things are" in text_of(tmp_path / "start.html")  # README
+    assert "CLASSGAN_HOME" in text_of(tmp_path / "source" / "env.example.html")
+
+
+def test_conda_and_the_dev_container_install_what_the_project_asks_for():
+    conda = yaml.safe_load(text_of(ROOT / "environment.yml"))["dependencies"]
+    container = re.sub(r"^//.*$", "", text_of(ROOT / ".devcontainer" / "devcontainer.json"), flags=re.MULTILINE)
+    versions = [*re.findall(r"python=(\S+)", str(conda[0])), *re.findall(r"python:([\d.]+)", container)]
+    supported = SpecifierSet(tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["requires-python"])
+    assert len(versions) == 2
+    assert all(version in supported for version in versions)
+    assert conda[-1]["pip"] == ["--constraint constraints.txt", "--editable .[instructor]"]
+    assert json.loads(container)["postCreateCommand"] == "make .venv/installed-dev"
+    assert "$(VENV)/installed-%:" in text_of(ROOT / "Makefile")
