@@ -14,8 +14,8 @@ def more(anchor: str) -> str:
 
 
 def sections() -> dict[str, str]:
-    """Anchor → text of each section. The page lies in docs/ in a checkout, beside the packages' files in an installation."""
-    places = (HERE.parent / "docs" / "troubleshooting.md", HERE / "troubleshooting.md")
+    """Anchor → text of each section. The page lies beside our modules in an installation, in docs/ in a checkout."""
+    places = (HERE / "troubleshooting.md", HERE.parent / "docs" / "troubleshooting.md")
     page = next(path for path in places if path.exists()).read_text(encoding="utf-8")
     found = re.split(r"^## (.+)\n", page, flags=re.MULTILINE)[1:]
     titles, texts = found[::2], found[1::2]

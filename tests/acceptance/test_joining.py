@@ -202,6 +202,7 @@ def test_with_another_certificate_nothing_is_sent(campus):
         invite = campus.invite("hedy").model_copy(update={"port": port})
         assert campus.join(invite).wait(60) == 1
     assert "shows another certificate than the invite says" in campus.said(invite)
+    assert "More: classgan explain check-certificate" in campus.said(invite)
     assert stolen == [b""]  # a handshake to look at the certificate, and no byte after it
 
 
