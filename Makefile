@@ -39,7 +39,7 @@ bench: $(VENV)/installed-dev  ## speed, bytes and quality, as ratios measured in
 
 docs: $(VENV)/installed-dev  ## rewrite the generated pages (commands, plan, settings), then build the site in site/
 	@"$(BIN)/python" docs/generate.py
-	@NO_MKDOCS_2_WARNING=1 "$(BIN)/mkdocs" build --quiet --strict && echo "site/index.html"
+	@NO_MKDOCS_2_WARNING=1 "$(BIN)/mkdocs" build --strict
 
 clean:  ## remove the virtual environment, the class's data and caches; outputs stay
 	@rm -rf "$(VENV)" "$(CLASSGAN_HOME)" build dist .pytest_cache .ruff_cache .hypothesis
