@@ -21,7 +21,7 @@ def opened(name: str, folder: Path, env: dict[str, str], **values: str) -> Gener
         cell.source = re.sub(r"^%pip.*\n", "", cell.source, flags=re.MULTILINE)
         for variable, value in values.items():
             cell.source = re.sub(rf"^{variable} = .*$", f"{variable} = {value!r}", cell.source, flags=re.MULTILINE)
-    client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(folder)}})
     with client.setup_kernel(env=env):
         yield client
 

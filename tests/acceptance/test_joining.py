@@ -153,7 +153,7 @@ def test_a_notebook_joins_shows_the_work_and_stops_at_the_interrupt_button(campu
     with opened("student_colab.ipynb", home, env, INVITE=invite.line) as notebook, ThreadPoolExecutor(1) as reader:
         (joining, join), (looking, look), (stopping, stop) = cells(notebook)
         busy = reader.submit(notebook.execute_cell, join, joining)
-        wait_until(lambda: campus.images_of("sophie") or busy.done(), 120, "the notebook's first accepted unit")
+        wait_until(lambda: campus.images_of("sophie") or busy.done(), 170, "the notebook's first accepted unit")
         assert not busy.done(), said(join)
         interrupt(notebook)
         busy.result(60)
