@@ -40,8 +40,9 @@ soak: $(VENV)/installed-dev  ## a class in which something breaks every few seco
 bench: $(VENV)/installed-dev  ## speed, bytes and quality, as ratios measured in this run
 	@"$(BIN)/python" -m bench
 
-docs: $(VENV)/installed-dev  ## rewrite the generated pages: commands, plan, settings
+docs: $(VENV)/installed-dev  ## rewrite the generated pages (commands, plan, settings), then build the site in site/
 	@"$(BIN)/python" docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 "$(BIN)/mkdocs" build --strict
 
 clean:  ## remove the virtual environment, the class's data and caches; outputs stay
 	@rm -rf "$(VENV)" "$(CLASSGAN_HOME)" build dist .pytest_cache .ruff_cache .hypothesis

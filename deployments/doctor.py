@@ -45,6 +45,10 @@ class Finding:
     outcome: Outcome
     text: str
 
+    def anchor(self) -> str:
+        """Its section in docs/troubleshooting.md."""
+        return f"check-{self.check.lower().replace(' ', '-')}"
+
 
 class Doubt(Exception):
     """Raised by a check: it works, but."""
@@ -64,9 +68,9 @@ class Doctor:
             invite.database_host, invite.database_port, invite.database_name, invite.login, invite.secret, pem
         )
 
-    def examine(self) -> Iterator[Finding]:
-        """Every check in an order in which the first bad one explains the others."""
-        checks: list[tuple[str, Callable[[], str]]] = [
+    def checks(self) -> list[tuple[str, Callable[[], str]]]:
+        """In an order in which the first bad one explains the others. docs/troubleshooting.md has a section for each."""
+        return [
             ("Python", self.python),
             ("package", self.package),
             ("versions", self.versions),
@@ -80,7 +84,10 @@ class Doctor:
             ("device", self.device),
             ("data", self.data),
         ]
-        for name, check in checks:
+
+    def examine(self) -> Iterator[Finding]:
+        """Make every check, until one fails without which the next make no sense."""
+        for name, check in self.checks():
             try:
                 yield Finding(name, Outcome.GOOD, check())
             except Doubt as exc:

@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from deployments.certificate import write_private
+from deployments.commands.help import more
 from deployments.doctor import Doctor, Outcome
 from deployments.door import reach
 from deployments.invites import Invite
@@ -119,6 +120,8 @@ def examine(invite: Invite, mine: Membership) -> None:
         colour = COLOURS[finding.outcome]
         console.print(f"[{colour}]{finding.outcome.value:>8}[/{colour}]  [bold]{finding.check}[/bold]: ", end="")
         console.print(finding.text, markup=False, highlight=False, soft_wrap=True)
+        if finding.outcome is not Outcome.GOOD:
+            console.print(f"{'':>10}{more(finding.anchor())}", markup=False, highlight=False, soft_wrap=True)
         bad += [finding.check] if finding.outcome is Outcome.BAD else []
     if bad:
         raise InviteError(

@@ -17,7 +17,7 @@ WIDTH = 100  # characters of a line of help; the reader's terminal must not chan
 CLI = """\
 # Commands
 
-Made from `--help` by `python docs/generate.py`. Our own errors are one sentence and exit code 1.
+Made from `--help` by `python docs/generate.py`. Our own errors are one sentence, a line that says where to read on, and exit code 1.
 """
 
 PLAN = """\

@@ -16,13 +16,22 @@ GanError
 ├── InviteError          an invite that is none, is damaged, or doesn't lead into a class
 ├── ClusterError         a Kubernetes cluster that doesn't answer, or refuses
 └── StackError           a part of the local stack that does not start
+
+docs/troubleshooting.md has a section for each of them.
 """
+
+import re
 
 from gan_core.units import TrainingState
 
 
 class GanError(Exception):
     """Base of all. Its text is a sentence for the person at the keyboard: value, limit, next step."""
+
+    @classmethod
+    def anchor(cls) -> str:
+        """Its section in docs/troubleshooting.md: `plan` for PlanError, `store-unreachable` for StoreUnreachable."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower()
 
 
 class PlanError(GanError):

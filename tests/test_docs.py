@@ -1,7 +1,12 @@
 """The pages say what the code does. Whatever can drift apart is compared here."""
 
 import importlib.util
+import json
+import os
 import re
+import subprocess
+import sys
+import tomllib
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +15,7 @@ import psycopg
 import pytest
 import typer
 import yaml
+from packaging.specifiers import SpecifierSet
 
 from deployments.cli import app
 from gan_core.plan import PRESETS, Plan, checked_plan
@@ -166,10 +172,9 @@ def test_every_page_is_reachable():
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_in_the_pages_exist(page: Path):
-    """`classgan X` and `make X` in code are a command and a target."""
-    code = re.findall(r"`([^`\n]+)`", text_of(page)) + re.findall(
-        r"^```sh\n(.*?)^```", text_of(page), flags=re.MULTILINE | re.DOTALL
-    )
+    """`classgan X` and `make X` in code are a command and a target. tests/test_pages.py looks at options and values."""
+    text = re.sub(r"^.*\(in work.*$", "", text_of(page), flags=re.MULTILINE)
+    code = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^```sh\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     commands = set(re.findall(r"^(?:\S*/)?classgan ([a-z][a-z-]*)", "\n".join(code), flags=re.MULTILINE))
     assert commands <= COMMANDS
     wanted = set(re.findall(r"^make ([a-z][a-z-]*)", "\n".join(code), flags=re.MULTILINE))
@@ -220,3 +225,61 @@ def test_a_decision_has_a_date_and_three_parts(page: Path):
     assert text.startswith(f"# {int(page.name[:4])}. ")
     assert re.search(r"^\d{4}-\d\d-\d\d$", text, flags=re.MULTILINE)
     assert re.findall(r"^## (.+)$", text, flags=re.MULTILINE) == ["Context", "Decision", "Consequences"]
+
+
+# The capabilities of three earlier systems, by the letter of the system and the number of lines of each kind.
+PARITY = {"G-R": 8, "G-C": 26, "G-L": 10, "G-T": 8, "G-S": 6, "G-O": 8, "G-M": 14, "G-W": 8, "G-D": 7, "G-P": 4}
+PARITY |= {"G-B": 9, "G-E": 11, "G-N": 7, "G-DOC": 8, "G-H": 13, "S-": 30, "M-": 24}
+
+
+def parity_rows() -> list[tuple[str, str]]:
+    """(id, where it is found here)"""
+    return re.findall(r"^\| ([GSM]-\w+) \| [^|]+ \| ([^|]+) \|$", text_of(DOCS / "parity.md"), flags=re.MULTILINE)
+
+
+def test_no_capability_of_the_earlier_systems_is_left_out():
+    wanted = [f"{kind}{number}" for kind, lines in PARITY.items() for number in range(1, lines + 1)]
+    assert [name for name, _ in parity_rows()] == wanted
+
+
+def test_what_the_comparison_names_is_there():
+    """Files and commands, except where they are being worked on."""
+    for name, place in parity_rows():
+        if "in work" in place:
+            continue
+        named = re.findall(r"`([^`]+)`", place)
+        files = [word for word in named if re.fullmatch(r"[\w./-]+/[\w.-]+|[\w-]+\.(?:toml|txt|yml|yaml)", word)]
+        assert not [file for file in files if not (ROOT / file).exists() and not file.startswith("/")], name
+
+
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
+    """`make docs`: every page has its place, every link leads somewhere, and nothing comes from elsewhere."""
+    built = subprocess.run(  # without --quiet: warnings that nobody sees aren't counted either
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    fetched = (
+        r"""<(?:script|img|iframe)\b[^>]*\bsrc="https?:|<link\b[^>]*\bhref="https?:|url\(["']?https?:|class="mermaid"""
+    )
+    pages = [path for path in tmp_path.rglob("*") if path.suffix in (".html", ".css")]
+    assert len(pages) > len(PAGES)
+    assert not [path.name for path in pages if re.search(fetched, text_of(path))]
+    assert "Where things are" in text_of(tmp_path / "start.html")  # README
+    assert "CLASSGAN_HOME" in text_of(tmp_path / "source" / "env.example.html")
+
+
+def test_conda_and_the_dev_container_install_what_the_project_asks_for():
+    conda = yaml.safe_load(text_of(ROOT / "environment.yml"))["dependencies"]
+    container = re.sub(r"^//.*$", "", text_of(ROOT / ".devcontainer" / "devcontainer.json"), flags=re.MULTILINE)
+    versions = [*re.findall(r"python=(\S+)", str(conda[0])), *re.findall(r"python:([\d.]+)", container)]
+    supported = SpecifierSet(tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["requires-python"])
+    assert len(versions) == 2
+    assert all(version in supported for version in versions)
+    assert conda[-1]["pip"] == ["--constraint constraints.txt", "--editable .[instructor]"]
+    assert json.loads(container)["postCreateCommand"] == "make .venv/installed-dev"
+    assert "$(VENV)/installed-%:" in text_of(ROOT / "Makefile")

@@ -31,7 +31,7 @@ def test_the_wheel_holds_every_module_and_every_sql_file(wheel, pytestconfig):
         for path in (pytestconfig.rootpath / package).rglob("*"):
             if path.suffix in (".py", ".sql", ".mako") and "__pycache__" not in path.parts:
                 assert path.relative_to(pytestconfig.rootpath).as_posix() in shipped
-    assert "deployments/prefect.yaml" in shipped
+    assert {"deployments/prefect.yaml", "deployments/troubleshooting.md"} <= shipped
     assert not [name for name in shipped if name.startswith(("tests/", "bench/", "docs/"))]
 
 

@@ -10,6 +10,7 @@ from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.students import students
 from deployments.cli.trainings import trainings
 from deployments.cli.watch import watch
+from deployments.commands.help import more
 from gan_core.errors import GanError
 
 app = typer.Typer(
@@ -28,12 +29,13 @@ def main() -> None:
     try:
         app()
     except GanError as exc:
-        print(f"classgan: {exc}", file=sys.stderr)
+        print(f"classgan: {exc}\n{more(exc.anchor())}", file=sys.stderr)
         sys.exit(1)
     except OSError as exc:
         if exc.filename is None:
             raise
-        print(f"classgan: {exc.filename}: {exc.strerror}. Name another place, or make room there.", file=sys.stderr)
+        sentence = f"{exc.filename}: {exc.strerror}. Name another place, or make room there."
+        print(f"classgan: {sentence}\n{more('files')}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("classgan: stopped.", file=sys.stderr)
@@ -145,6 +147,16 @@ def worker(name: Annotated[str, typer.Argument(help="Your name: small letters, d
     from deployments.commands.demo import join_here
 
     join_here(name)
+
+
+@app.command("help")
+def explain(
+    word: Annotated[str, typer.Argument(help="What the last line of a message names; all words if left out.")] = "",
+) -> None:
+    """Explain an error or a check of `doctor`: what it means, why it comes, what to do."""
+    from deployments.commands.help import print_section
+
+    print_section(word)
 
 
 @app.command()

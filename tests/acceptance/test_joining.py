@@ -11,12 +11,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 from acceptance.conftest import School
+from kernels import cells, interrupt, opened, said
 from network import Network, hosts
 from poll import wait_until
 
@@ -28,6 +30,7 @@ from deployments.prefect_settings import clean_environment
 from deployments.processes import free_port, stop_trees
 from gan_core.store import ledger, logins
 from gan_core.store.engine import connect
+from tasks import control
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -145,6 +148,37 @@ def test_two_students_join_and_work_and_one_is_shut_out(campus, plan):
     campus.await_iteration("lesson", before + 3)  # the class goes on without her
 
 
+def test_a_notebook_joins_shows_the_work_and_stops_at_the_interrupt_button(campus, plan):
+    """The kernel runs beside the class, not on a host of its own; what it starts is a machine like any other."""
+    campus.start("notebook", plan)
+    invite = campus.invite("sophie")
+    home = campus.folder / "sophie's notebook"
+    home.mkdir()
+    env = {**clean_environment(), "CLASSGAN_HOME": str(home / "kept"), "CLASSGAN_THREADS": "1"}
+    with opened("student_colab.ipynb", home, env, INVITE=invite.line) as notebook, ThreadPoolExecutor(1) as reader:
+        (joining, join), (looking, look), (stopping, stop) = cells(notebook)
+        busy = reader.submit(notebook.execute_cell, join, joining)
+        wait_until(lambda: campus.images_of("sophie") or busy.done(), 170, "the notebook's first accepted unit")
+        assert not busy.done(), said(join)
+        interrupt(notebook)
+        busy.result(60)
+        assert said(join).rstrip().endswith("This machine has stopped.")
+        assert "accepted" in said(join)
+        assert invite.secret not in said(join)
+        for place, cell in ((looking, look), (stopping, stop)):
+            notebook.execute_cell(cell, place)
+        assert f"{campus.images_of('sophie'):,} images" in said(look)
+        assert "This machine has stopped." in said(look)
+    left = campus.ask(
+        "SELECT count(*) FROM classgan.leases l JOIN classgan.workers w ON w.id = l.worker_id"
+        " JOIN classgan.students s ON s.id = w.student_id WHERE s.login = %s AND l.ended_at IS NULL",
+        "sophie",
+    )
+    assert left == [(0,)]  # the unit at hand was finished or given back
+    with connect(campus.stack.database) as connection:
+        control.cancel(connection, "notebook", "the end of the test")
+
+
 def test_no_start_prepares_a_machine_that_the_ordinary_command_then_runs(campus):
     invite = campus.invite("alan")
     assert campus.join(invite, "--no-start").wait(120) == 0
@@ -204,6 +238,7 @@ def test_with_another_certificate_nothing_is_sent(campus):
         invite = campus.invite("hedy").model_copy(update={"port": port})
         assert campus.join(invite).wait(60) == 1
     assert "shows another certificate than the invite says" in campus.said(invite)
+    assert "More: classgan help check-certificate" in campus.said(invite)
     assert stolen == [b""]  # a handshake to look at the certificate, and no byte after it
 
 

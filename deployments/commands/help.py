@@ -1,0 +1,39 @@
+"""`classgan help`: the sections of docs/troubleshooting.md, which each message of ours names in its last line."""
+
+import re
+from pathlib import Path
+
+import typer
+
+HERE = Path(__file__).resolve().parents[1]
+
+
+def more(anchor: str) -> str:
+    """The last line of a message: where to read on, with and without the repository."""
+    return f"More: classgan help {anchor}   (docs/troubleshooting.md#{anchor})"
+
+
+def sections() -> dict[str, str]:
+    """Anchor → text of each section. The page lies beside our modules in an installation, in docs/ in a checkout."""
+    places = (HERE / "troubleshooting.md", HERE.parent / "docs" / "troubleshooting.md")
+    page = next(path for path in places if path.exists()).read_text(encoding="utf-8")
+    found = re.split(r"^## (.+)\n", page, flags=re.MULTILINE)[1:]
+    titles, texts = found[::2], found[1::2]
+    return {
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): f"## {title}\n{text}"
+        for title, text in zip(titles, texts, strict=True)
+    }
+
+
+def print_section(word: str) -> None:
+    """The section of this word, or all words that have one."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    known = sections()
+    if not word:
+        print("\n".join(known))
+    elif word not in known:
+        raise typer.BadParameter(f"There is nothing about {word!r}. Choose one of: {', '.join(known)}.")
+    else:
+        Console().print(Markdown(known[word]))
