@@ -13,6 +13,8 @@ GanError
 │   └── LeadLost         another coordinator leads it now
 ├── RosterError          a roster that can't be read, or a login that can't be given
 ├── InviteError          an invite that is none, is damaged, or doesn't lead into a class
+├── HubError             the Hugging Face Hub doesn't take or give what it should
+│   └── HubBusy          it doesn't answer, or asks for patience; trying again later may help
 └── StackError           a part of the local stack that does not start
 """
 
@@ -77,6 +79,14 @@ class RosterError(GanError):
 
 class InviteError(GanError):
     """This line is no invite, or the class that it names doesn't let us in."""
+
+
+class HubError(GanError):
+    """The Hugging Face Hub said no."""
+
+
+class HubBusy(HubError):
+    """The hub is away or asks for patience."""
 
 
 class StackError(GanError):

@@ -25,3 +25,9 @@ BEGIN
     PERFORM student.whoami();
     RETURN QUERY SELECT l.display_name, l.units, l.images FROM ledger AS l ORDER BY l.images DESC, l.display_name;
 END $$;
+
+-- A student's own choice, and nobody else's: to be named among the contributors of a model that is shown to the world.
+CREATE FUNCTION student.be_named(p_named boolean) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+    UPDATE students SET named = p_named WHERE id = student.whoami() RETURNING named
+$$;

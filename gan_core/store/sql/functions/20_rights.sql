@@ -15,13 +15,15 @@ GRANT EXECUTE ON FUNCTION
     student.heartbeat(bigint, uuid),
     student.release(bigint, uuid, text, boolean),
     student.my_credit(),
-    student.leaderboard()
+    student.leaderboard(),
+    student.be_named(boolean)
 TO classgan_student;
 
 -- The students' functions run with the rights of a role that nobody can log in as and that may do only what they need:
 -- a fault in one of them is not the instructor's password.
 GRANT USAGE ON SCHEMA classgan, student TO classgan_owner;
 GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, classgan.weights, classgan.ledger TO classgan_owner;
+GRANT UPDATE (named) ON classgan.students TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
 GRANT SELECT, UPDATE ON classgan.units TO classgan_owner;
