@@ -14,8 +14,11 @@ from tasks.aggregate import aggregate
 from tasks.await_gradients import await_gradients
 from tasks.check_work import checked_work
 from tasks.create_units import create_units
+from tasks.evaluate import Yardstick, evaluate
 from tasks.lead import lead
 from tasks.push import push
+from tasks.push_to_hub import HubPushes, hub_pushes
+from tasks.report import report
 from tasks.sample import sample
 from tasks.show_log import show_log
 from tasks.supply_shifts import supplied_shifts
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("classgan.train")
 
-WAITING = 8  # samples and pushes that may be behind; each holds a copy of the generator
+WAITING = 8  # samples, evaluations and pushes that may be behind; each holds a copy of the generator
 
 Name = Annotated[
     str,
@@ -40,7 +43,7 @@ Name = Annotated[
     name="train",
     flow_run_name="train {name}",
     persist_result=False,
-    task_runner=ThreadPoolTaskRunner(max_workers=1),  # samples and pushes: beside the iterations, in their order
+    task_runner=ThreadPoolTaskRunner(max_workers=1),  # samples, evaluations, pushes: beside the iterations, in their order
     description="Trains one GAN with all students' machines. Started again with the same name, it continues.",
 )
 def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
@@ -53,8 +56,8 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
     show_log()
     while True:
         try:
-            with lead(name, plan) as training, supplied_shifts(), checked_work(training):
-                _iterate(training)
+            with lead(name, plan) as training, supplied_shifts(), checked_work(training), hub_pushes() as hub:
+                _iterate(training, hub)
                 return training.state.iteration
         except Finished as exc:
             log.info("Training %r: %s.", name, exc)
@@ -63,9 +66,10 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
             log.warning("%s It stands by from now on.", exc)
 
 
-def _iterate(training: "Coordinator") -> None:
-    """Iterations, one after the other, to the plan's end; samples and pushes beside them."""
+def _iterate(training: "Coordinator", hub: HubPushes) -> None:
+    """Iterations, one after the other, to the plan's end; samples, evaluations and pushes beside them."""
     beside: list[PrefectFuture] = []
+    yardstick = Yardstick(training.images)
     while not training.is_done:
         training.heed()
         number = training.state.iteration
@@ -79,9 +83,12 @@ def _iterate(training: "Coordinator") -> None:
             continue  # Prefect's server is away, and they wait for it
         if training.is_due(training.plan.sample_interval):
             beside.append(sample.submit(training.snapshot(), is_last=training.is_done))
+        if training.is_due(training.plan.evaluate_interval):
+            beside.append(evaluate.submit(training.snapshot(), yardstick))
         if training.is_due(training.plan.push_interval):
-            beside.append(push.submit(training.snapshot()))
+            beside.append(push.submit(training.snapshot(), hub, is_last=training.is_done))
     training.finish()
+    beside.append(report.submit(training.name))
     for future in beside:
         future.wait()
 

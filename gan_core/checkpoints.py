@@ -32,7 +32,9 @@ class Snapshot:
     def __init__(self, training_id: int, name: str, plan: Plan, state: State) -> None:
         self.training_id, self.name, self.plan = training_id, name, plan
         self.iteration, self.images, self.average = state.iteration, state.images, state.average.clone()
-        self.discriminator = Vectors(torch.zeros(0), state.weights.discriminator.clone(), state.weights.statistics.clone())
+        self.discriminator = Vectors(
+            torch.zeros(0), state.weights.discriminator.clone(), state.weights.statistics.clone()
+        )
 
 
 class Checkpoints:

@@ -39,8 +39,12 @@ FEATURES = 128
 PATCH, PATCHES, DIRECTIONS = 7, 32, 128  # pixels a side, patches an image, random projections
 NEIGHBOURS = 5
 COARSEST = 16  # pixels a side of a pyramid's last level
-PROTOCOL = f"random-conv-1, {SAMPLES:,} samples"  # another one when any of this changes: figures are then not comparable
-INCEPTION = "weights-inception-2015-12-05-6726825d.pth"  # as torch-fidelity names the file, in torch's folder of weights
+PROTOCOL = (
+    f"random-conv-1, {SAMPLES:,} samples"  # another one when any of this changes: figures are then not comparable
+)
+INCEPTION = (
+    "weights-inception-2015-12-05-6726825d.pth"  # as torch-fidelity names the file, in torch's folder of weights
+)
 
 
 @dataclass(frozen=True, slots=True)

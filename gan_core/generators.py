@@ -45,7 +45,9 @@ def save_discriminator(path: Path, plan: Plan, weights: Vectors, iteration: int)
     layout = layout_of(plan)
     specs = [("discriminator", s) for s in layout.discriminator]
     specs += [("statistics", s) for s in layout.statistics if s.name.startswith("statistics/discriminator.")]
-    tensors = {spec.name: weights.part(part)[spec.start : spec.stop].view(spec.shape).contiguous() for part, spec in specs}
+    tensors = {
+        spec.name: weights.part(part)[spec.start : spec.stop].view(spec.shape).contiguous() for part, spec in specs
+    }
     metadata = {
         "format": "classgan-discriminator-1",
         "plan": plan.without_paths().model_dump_json(),

@@ -72,7 +72,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.hold.wait(30)
         for part, statuses in self.hub.fail.items():
             if part in path and statuses:
-                return self._answer({"error": f"failing on demand; {self.headers.get('Authorization')}"}, statuses.pop(0))
+                return self._answer(
+                    {"error": f"failing on demand; {self.headers.get('Authorization')}"}, statuses.pop(0)
+                )
         parts = path.strip("/").split("/")
         match self.command, parts:
             case "PUT", ["lfs", oid]:

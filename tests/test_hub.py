@@ -1,5 +1,7 @@
 """Pushing to the Hugging Face Hub and pulling from it, against a local server that speaks its protocol."""
 
+import json
+
 import pytest
 from fake_hub import TOKEN, fake_hub
 from huggingface_hub import constants, hf_api
@@ -13,11 +15,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning
 
 
 @pytest.fixture
-def hub(monkeypatch, tmp_path):
+def hub(monkeypatch):
     """A hub that the library speaks to, with the token in its usual place; pauses between attempts cost no time."""
     with fake_hub() as hub:
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(_http.time, "sleep", lambda seconds: None)
         yield hub
@@ -105,3 +108,68 @@ def test_the_check_tells_who_i_am_and_whether_i_may_write(hub):
     assert list(hub.files("school/digits")) == [".classgan-check"]
     with pytest.raises(HubError, match=r"doesn't let this token write to elsewhere/digits \(403\)"):
         door.check("elsewhere/digits")
+
+
+# The commands
+
+
+@pytest.fixture
+def trained(classroom, tiny, hub, monkeypatch, tmp_path):
+    """A training that was pushed to its folder; `classgan` looks into its database."""
+    from deployments.commands import hub as commands
+    from deployments.commands import reports
+    from gan_core.settings import Settings
+    from tasks import push as pushing
+    from tasks.push_to_hub import HubPushes
+
+    mine = Settings(database_url=classroom.url, outputs=tmp_path / "outputs", home=tmp_path / "home")
+    for module in (commands, reports, pushing):
+        monkeypatch.setattr(module, "settings", lambda: mine)
+    with classroom.working(1):
+        training = classroom.train(tiny.changed(data="digits", hub_licence="mit"))
+    pushing.push.fn(training.snapshot(), HubPushes(), is_last=True)
+    return training
+
+
+def test_a_training_is_pushed_with_its_card_and_draws_the_same_images_elsewhere(trained, hub, tmp_path, connection):
+    from deployments.commands.hub import push_training
+    from deployments.commands.reports import generate_images
+
+    connection.execute("UPDATE classgan.students SET display_name = 'Ada [L](http://x)', named = true")
+    push_training("test", "ada/digits")
+    files = hub.files("ada/digits")
+    assert set(files) == {"README.md", "config.json", "discriminator.safetensors", "generator.safetensors"}
+    card = files["README.md"].decode()
+    assert card.startswith("---\nlicense: mit\nlibrary_name: classgan\n")
+    for told in ("after iteration 3, with 144 images seen", "on 1 machine of 1 student", "classgan generate hub:ada/digits"):
+        assert told in card
+    assert r"Ada \[L\]\(http\://x\)" in card  # a student's words, and no link
+    assert json.loads(files["config.json"])["plan"]["latent_dim"] == 4
+    generate_images("hub:ada/digits", 4, tmp_path / "theirs.png", seed=1)
+    generate_images("test", 4, tmp_path / "ours.png", seed=1)
+    assert (tmp_path / "theirs.png").read_bytes() == (tmp_path / "ours.png").read_bytes()
+
+
+def test_nobody_is_named_who_did_not_ask_for_it(trained, hub):
+    from deployments.commands.hub import push_training
+
+    push_training("test", "ada/digits")
+    assert "Nobody asked to be named." in hub.files("ada/digits")["README.md"].decode()
+
+
+def test_a_push_without_a_repository_says_how_to_name_one(trained):
+    from deployments.commands.hub import push_training
+
+    with pytest.raises(HubError, match="classgan push test --repo OWNER/REPO"):
+        push_training("test", "")
+
+
+def test_a_strangers_file_that_is_no_generator_draws_nothing(trained, hub, tmp_path):
+    from deployments.commands.reports import generate_images
+    from gan_core.errors import DataError
+
+    door.commit("ada/evil", {"generator.safetensors": b"\x80\x04evil"}, "x")
+    with pytest.raises(DataError, match="can't be read as a generator"):
+        generate_images("hub:ada/evil", 1, tmp_path / "x.png", seed=0)
+    with pytest.raises(HubError, match=r"has no generator.safetensors in ada/digits2 .*\(404\)"):
+        generate_images("hub:ada/digits2", 1, tmp_path / "x.png", seed=0)

@@ -16,11 +16,12 @@ from gan_core.errors import DataError, StackError, StoreUnreachable
 from gan_core.plan import Plan
 from gan_core.settings import settings
 from gan_core.situation import sentence
-from gan_core.store import ledger, trainings
+from gan_core.store import evaluations, ledger, trainings
 from gan_core.store.engine import connect
 from gan_core.units import Measures
 
 console = Console()
+FILE = "generator.safetensors"
 
 
 @contextmanager
@@ -64,6 +65,7 @@ def print_status(name: str) -> None:
         rows = [trainings.get(connection, name)] if name else trainings.every(connection)
         views = [ledger.overview(connection, row.name) for row in rows]
         workers = ledger.workers(connection, name)
+        measured = {row.name: evaluations.of_training(connection, row.id) for row in rows}
     if not rows:
         console.print("No training yet. Start one in the Prefect UI (deployment `train`), or with `classgan demo`.")
         return
@@ -75,6 +77,10 @@ def print_status(name: str) -> None:
     console.print(table)
     for view in filter(None, views):
         console.print(f"[bold]{view.name}[/bold] {escape(sentence(view))}", soft_wrap=True)
+        if history := measured[view.name]:
+            console.print(f"  Quality {history[-1].sentence()}.", soft_wrap=True, highlight=False)
+            if warning := evaluations.collapse(history):
+                console.print(f"  [yellow]{warning}[/yellow]", soft_wrap=True, highlight=False)
     console.print(worker_table(workers))
 
 
@@ -119,24 +125,27 @@ def export_ledger(out: Path) -> None:
 
 
 def generate_images(source: str, count: int, out: Path, seed: int) -> None:
-    """Draw images from a generator's file or a training's newest one.
+    """Draw images from a generator's file, a training's newest one, or one on the hub (`hub:OWNER/REPO`).
 
     Raises:
         DataError: there is no such generator.
+        HubError: the hub doesn't give it.
     """
     import torch
 
     from gan_core import generators, pictures
+    from gan_core.exports import hub
     from gan_core.images import grid
     from gan_core.update import draw
 
-    path = Path(source)
-    if path.is_dir():
-        path /= "generator.safetensors"
     if out.suffix not in ("", ".png"):
         raise DataError(f"{out}: a grid is written as .png, single images into a folder. Choose one of these.")
+    place, _, repo = source.partition(":")
+    path = hub.fetch(repo, FILE, settings().home / "hub") if place == "hub" and repo else Path(source)
+    if path.is_dir():
+        path /= FILE
     if path.suffix != ".safetensors":
-        path = settings().outputs / source / "generator.safetensors"
+        path = settings().outputs / source / FILE
         if not path.exists():
             known = sorted(p.parent.name for p in settings().outputs.glob("*/generator.safetensors"))
             raise DataError(

@@ -5,6 +5,7 @@ logged and never part of a sentence.
 """
 
 import re
+import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ def fetch(repo: str, name: str, folder: Path, largest: int = LARGEST, token: str
     require_repo(repo)
     api, hub = _api(token)
     with _translated(repo, token, name):
-        size = api.get_hf_file_metadata(hub.hf_hub_url(repo, name, endpoint=api.endpoint)).size
+        size = api.get_hf_file_metadata(url=hub.hf_hub_url(repo, name, endpoint=api.endpoint)).size
         if size is None or size > largest:
             raise HubError(
                 f"{name} in {repo} has {size if size is None else f'{size:,}'} bytes; more than {largest:,} are not fetched."
@@ -97,9 +98,12 @@ def check(repo: str, token: str | None = None) -> list[str]:
         probe = b"Written by `classgan push --check`. It may be deleted.\n"
         commit(repo, {".classgan-check": probe}, "classgan push --check", token)
         steps.append(f"it may write to {repo}")
-        path = api.hf_hub_download(repo, ".classgan-check", force_download=True)
-        if Path(path).read_bytes() != probe:
-            raise HubError(f"{repo} gives back other bytes than were written. Something between here and the hub changes them.")
+        with tempfile.TemporaryDirectory() as folder:
+            came_back = fetch(repo, ".classgan-check", Path(folder), token=token).read_bytes()
+        if came_back != probe:
+            raise HubError(
+                f"{repo} gives back other bytes than were written. Something between here and the hub changes them."
+            )
         steps.append("what was written comes back unchanged")
     return steps
 
@@ -128,7 +132,7 @@ def _translated(repo: str, token: str | None, file: str = "") -> Generator[None]
         raise HubError(f"There is no token for the hub here: {LOGIN}.") from exc
     except (HTTPError, OSError, ValueError, RuntimeError) as exc:
         # What failed while a file was uploaded is the cause of a RuntimeError. None of it is handed on: it may show headers.
-        first = exc.__cause__ if isinstance(exc, RuntimeError) and exc.__cause__ else exc
+        first = exc if isinstance(exc, HTTPError | OSError) else exc.__cause__ or exc
         if isinstance(first, HfHubHTTPError):
             raise _refusal(first.response.status_code, repo, file, _said(first, token)) from None
         if isinstance(first, HTTPError | OSError):

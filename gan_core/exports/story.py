@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 from psycopg import Connection
 
@@ -12,7 +13,16 @@ from gan_core.store.evaluations import Evaluation
 from gan_core.store.ledger import IterationRow
 
 TOLD = ("image_size", "channels", "model", "latent_dim", "generator_width", "discriminator_width", "loss")
-TOLD_OF_TRAINING = ("contribution", "aggregation", "sampler", "batch_size", "learning_rate_g", "learning_rate_d", "seed")
+TOLD_OF_TRAINING = (
+    "contribution",
+    "aggregation",
+    "sampler",
+    "batch_size",
+    "learning_rate_g",
+    "learning_rate_d",
+    "seed",
+)
+TENSORS = ("generator.safetensors", "discriminator.safetensors")
 PICTURES = {
     "samples.png": "Images that it draws, not selected",
     "curves.png": "Losses and quality, against images seen and minutes of training",
@@ -59,9 +69,31 @@ def story(connection: Connection, name: str) -> Story:
     )
 
 
+def repository(told: Story, folder: Path, repo: str, iteration: int, images: int) -> dict[str, bytes]:
+    """What a push puts into a repository: path → content.
+
+    Args:
+        folder: where `push` and `sample` have written this training's files; pictures that aren't there are left out.
+        iteration, images: of the generator in that folder.
+    """
+    files = {name: (folder / name).read_bytes() for name in TENSORS if (folder / name).is_file()}
+    grids = sorted((folder / "samples").glob("iteration_*.png"))
+    there = {"samples.png": grids[-1]} if grids else {}
+    there |= {name: folder / name for name in ("curves.png", "timeline.gif") if (folder / name).is_file()}
+    files |= {name: path.read_bytes() for name, path in there.items()}
+    files["config.json"] = config(told, iteration, images).encode()
+    files["README.md"] = card(told, repo, iteration, images, frozenset(there)).encode()
+    return files
+
+
 def config(told: Story, iteration: int, images: int) -> str:
     """config.json: what a program needs to rebuild the networks."""
-    facts = {"format": "classgan-generator-1", "iteration": iteration, "images": images, "plan": told.plan.without_paths().model_dump()}
+    facts = {
+        "format": "classgan-generator-1",
+        "iteration": iteration,
+        "images": images,
+        "plan": told.plan.without_paths().model_dump(),
+    }
     return json.dumps(facts, indent=2) + "\n"
 
 
@@ -107,7 +139,9 @@ def card(told: Story, repo: str, iteration: int, images: int, pictures: frozense
         "It draws what its data shows, with the data's gaps and biases, and may come close to single training images. It is the work of a class, made for "
         "learning: don't use its images as evidence, or to deceive people about who or what they show.",
         "## Licence",
-        f"`{plan.hub_licence}`, chosen by the instructor." if plan.hub_licence else "None was chosen: all rights stay with those who made it.",
+        f"`{plan.hub_licence}`, chosen by the instructor."
+        if plan.hub_licence
+        else "None was chosen: all rights stay with those who made it.",
     ]
     return "\n".join(head) + "\n\n" + "\n\n".join(parts) + "\n"
 
