@@ -10,6 +10,7 @@ from pydantic import Field
 
 from gan_core.errors import Finished, LeadLost
 from gan_core.plan import PRESETS, Plan
+from tasks import signs
 from tasks.aggregate import aggregate
 from tasks.await_gradients import await_gradients
 from tasks.check_work import checked_work
@@ -43,7 +44,9 @@ Name = Annotated[
     name="train",
     flow_run_name="train {name}",
     persist_result=False,
-    task_runner=ThreadPoolTaskRunner(max_workers=1),  # samples, evaluations, pushes: beside the iterations, in their order
+    task_runner=ThreadPoolTaskRunner(
+        max_workers=1
+    ),  # samples, evaluations, pushes: beside the iterations, in their order
     description="Trains one GAN with all students' machines. Started again with the same name, it continues.",
 )
 def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
@@ -58,8 +61,10 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
         try:
             with lead(name, plan) as training, supplied_shifts(), checked_work(training), hub_pushes() as hub:
                 _iterate(training, hub)
+                signs.ended(name)
                 return training.state.iteration
         except Finished as exc:
+            signs.ended(name)
             log.info("Training %r: %s.", name, exc)
             return exc.iteration
         except LeadLost as exc:
@@ -78,6 +83,7 @@ def _iterate(training: "Coordinator", hub: HubPushes) -> None:
         if isinstance(gathered, Finished):
             raise gathered
         aggregate(training, number, gathered)
+        signs.moved(training.name)
         beside = [future for future in beside if not _is_done(future)]
         if len(beside) > WAITING and not training.is_done:
             continue  # Prefect's server is away, and they wait for it

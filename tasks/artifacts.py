@@ -33,7 +33,9 @@ def skipped_if_prefect_is_away(what: str) -> Generator[None]:
         with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: RETRIES}):
             yield
     except Exception as exc:  # noqa: BLE001  whatever Prefect's client comes with
-        log.warning("Prefect did not take %s, and it is skipped: %s", what, str(exc).splitlines()[0] if str(exc) else exc)
+        log.warning(
+            "Prefect did not take %s, and it is skipped: %s", what, str(exc).splitlines()[0] if str(exc) else exc
+        )
 
 
 def show_samples(name: str, iteration: int, line: str, png: bytes) -> None:

@@ -120,7 +120,9 @@ class HubPushes:
         from gan_core.units import EventKind
 
         self._refused = offer.repo
-        text = f"Nothing more is pushed to {offer.repo}: {why} The training goes on; later: classgan push {offer.training}"
+        text = (
+            f"Nothing more is pushed to {offer.repo}: {why} The training goes on; later: classgan push {offer.training}"
+        )
         log.warning("%s", text)
         with Link(settings().database_url) as link:
             link.call(lambda c: events.note(c, offer.training_id, offer.iteration, EventKind.HUB, text))

@@ -141,7 +141,11 @@ def test_a_training_is_pushed_with_its_card_and_draws_the_same_images_elsewhere(
     assert set(files) == {"README.md", "config.json", "discriminator.safetensors", "generator.safetensors"}
     card = files["README.md"].decode()
     assert card.startswith("---\nlicense: mit\nlibrary_name: classgan\n")
-    for told in ("after iteration 3, with 144 images seen", "on 1 machine of 1 student", "classgan generate hub:ada/digits"):
+    for told in (
+        "after iteration 3, with 144 images seen",
+        "on 1 machine of 1 student",
+        "classgan generate hub:ada/digits",
+    ):
         assert told in card
     assert r"Ada \[L\]\(http\://x\)" in card  # a student's words, and no link
     assert json.loads(files["config.json"])["plan"]["latent_dim"] == 4

@@ -53,6 +53,23 @@ def change(name: NameArgument, changes: PlanOption = None) -> None:
 
 
 @trainings.command()
+def alarm(
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="Webhook of Slack, Mattermost, Teams or your own. Left out: the alarm is taken away.",
+            show_default=False,
+        ),
+    ] = "",
+    minutes: Annotated[float, typer.Option(min=1, max=24 * 60, help="How long a training may stand still.")] = 10,
+) -> None:
+    """Let Prefect call a webhook when a training stops moving although nobody paused or ended it."""
+    from deployments.commands.controls import set_alarm
+
+    set_alarm(url, minutes)
+
+
+@trainings.command()
 def events(
     name: Annotated[str, typer.Argument(help="A training; all of them if left out.")] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5_000, help="How many, the newest.")] = 30,
@@ -91,7 +108,10 @@ def push(
         str, typer.Option(metavar="OWNER/REPO", help="Repository on the hub; left out: the one in the training's plan.")
     ] = "",
     check: Annotated[
-        bool, typer.Option("--check", help="Only try whether it would work: library, token, and with --repo the right to write.")
+        bool,
+        typer.Option(
+            "--check", help="Only try whether it would work: library, token, and with --repo the right to write."
+        ),
     ] = False,
 ) -> None:
     """Push a training's newest generator to the Hugging Face Hub, with model card and pictures, in one commit."""

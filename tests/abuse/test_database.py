@@ -95,6 +95,7 @@ def test_every_function_that_is_not_for_students_is_shut(mallory, instructor):
             "release",
             "my_credit",
             "leaderboard",
+            "be_named",
         )
     }
     for name, arguments, may in functions:

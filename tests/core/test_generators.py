@@ -72,7 +72,9 @@ def test_a_file_that_claims_more_than_it_holds_is_refused_before_anything_is_all
     tensors, wide = safetensors.torch.load_file(path), generator.plan.changed(generator_width=512)
     facts = {"format": generators.FORMAT, "plan": wide.model_dump_json(), "iteration": "1", "images": "1"}
     path.write_bytes(safetensors.torch.save(tensors, facts))
-    with pytest.raises(DataError, match=r"generator/0.weight is F32 \(4, 16, 4, 4\), its plan says F32 \(4, 2048, 4, 4\)"):
+    with pytest.raises(
+        DataError, match=r"generator/0.weight is F32 \(4, 16, 4, 4\), its plan says F32 \(4, 2048, 4, 4\)"
+    ):
         generators.load(path)
 
 
