@@ -4,13 +4,14 @@ import threading
 import time
 from types import SimpleNamespace
 
+import psycopg
 import pytest
 from poll import wait_until
 
 from gan_core.errors import HubBusy, HubError
 from gan_core.exports import hub as door
 from gan_core.settings import Settings
-from gan_core.store import events, trainings
+from gan_core.store import events, ledger, student, trainings
 from gan_core.units import EventKind
 from tasks import push_to_hub
 from tasks.push_to_hub import HubPushes, hub_pushes
@@ -134,3 +135,18 @@ def test_a_closed_one_pushes_no_more(pushed, plan):
     hub.offer(snapshot(1, plan), FILES, is_last=True)
     hub._thread.join(10)
     assert pushed == []
+
+
+def test_only_students_themselves_say_whether_they_are_named(classroom, tiny, connection):
+    with classroom.working(2):
+        training = classroom.train(tiny)
+    assert ledger.named_contributors(connection, training.training_id) == []
+    worked = {w.student for w in ledger.workers(connection, "test") if w.images}
+    for login in ("student0", "student1", "idle"):
+        with psycopg.connect(classroom.student_url(login), autocommit=True) as theirs:
+            student.be_named(theirs, True)
+    assert set(ledger.named_contributors(connection, training.training_id)) == worked
+    for login in worked:
+        with psycopg.connect(classroom.student_url(login), autocommit=True) as theirs:
+            student.be_named(theirs, False)
+    assert ledger.named_contributors(connection, training.training_id) == []
