@@ -44,9 +44,7 @@ Name = Annotated[
     name="train",
     flow_run_name="train {name}",
     persist_result=False,
-    task_runner=ThreadPoolTaskRunner(
-        max_workers=1
-    ),  # samples, evaluations, pushes: beside the iterations, in their order
+    task_runner=ThreadPoolTaskRunner(max_workers=1),  # what runs beside the iterations: one at a time, in order
     description="Trains one GAN with all students' machines. Started again with the same name, it continues.",
 )
 def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
@@ -61,7 +59,6 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
         try:
             with lead(name, plan) as training, supplied_shifts(), checked_work(training), hub_pushes() as hub:
                 _iterate(training, hub)
-                signs.ended(name)
                 return training.state.iteration
         except Finished as exc:
             signs.ended(name)
@@ -74,6 +71,7 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
 def _iterate(training: "Coordinator", hub: HubPushes) -> None:
     """Iterations, one after the other, to the plan's end; samples, evaluations and pushes beside them."""
     beside: list[PrefectFuture] = []
+    evaluating: PrefectFuture | None = None
     yardstick = Yardstick(training.images)
     while not training.is_done:
         training.heed()
@@ -89,11 +87,13 @@ def _iterate(training: "Coordinator", hub: HubPushes) -> None:
             continue  # Prefect's server is away, and they wait for it
         if training.is_due(training.plan.sample_interval):
             beside.append(sample.submit(training.snapshot(), is_last=training.is_done))
-        if training.is_due(training.plan.evaluate_interval):
-            beside.append(evaluate.submit(training.snapshot(), yardstick))
+        behind = evaluating is not None and not _is_done(evaluating) and not training.is_done
+        if training.is_due(training.plan.evaluate_interval) and not behind:  # it takes seconds: never two in a queue
+            beside.append(evaluating := evaluate.submit(training.snapshot(), yardstick))
         if training.is_due(training.plan.push_interval):
             beside.append(push.submit(training.snapshot(), hub, is_last=training.is_done))
     training.finish()
+    signs.ended(training.name)
     beside.append(report.submit(training.name))
     for future in beside:
         future.wait()

@@ -173,19 +173,20 @@ def _quality(evaluated: tuple[Evaluation, ...] | list[Evaluation]) -> str:
         return "Not measured (`evaluate_interval` is 0, or no evaluation was due yet)."
     last, best = evaluated[-1], min(evaluated, key=lambda e: e.frechet)
     rows = [
-        "| figure | at the end | best Frechet, iteration " + f"{best.iteration:,} | meaning |",
-        "|---|---|---|---|",
-        f"| Frechet distance | {last.frechet:.1f} | {best.frechet:.1f} | 0 is equal; in the features of a small net with random weights |",
-        f"| sliced Wasserstein distance | {last.wasserstein:.1f} | {best.wasserstein:.1f} | times 1,000; patches of a Laplacian pyramid; lower is better |",
-        f"| diversity | {last.diversity:.0%} | {best.diversity:.0%} | nearest neighbours' distance, as a share of real images'; near 0: copies |",
-        f"| coverage | {last.coverage:.0%} | {best.coverage:.0%} | share of real images that have a sample nearby |",
+        f"| figure | iteration {last.iteration:,} | iteration {best.iteration:,} (best) |",
+        "|---|---|---|",
+        f"| Frechet distance, lower is better | {last.frechet:.1f} | {best.frechet:.1f} |",
+        f"| sliced Wasserstein distance, lower is better | {last.wasserstein:.1f} | {best.wasserstein:.1f} |",
+        f"| diversity, 100% is as varied as the data | {last.diversity:.0%} | {best.diversity:.0%} |",
+        f"| coverage, share of the data that has a sample nearby | {last.coverage:.0%} | {best.coverage:.0%} |",
     ]
     if last.fid is not None and best.fid is not None:
-        rows.append(f"| FID | {last.fid:.1f} | {best.fid:.1f} | Inception features; larger than with 50,000 images |")
+        rows.append(f"| FID, lower is better | {last.fid:.1f} | {best.fid:.1f} |")
     warning = evaluations.collapse(evaluated)
     protocol = (
-        f"Protocol: {last.protocol}, after iteration {last.iteration:,}. Figures compare evaluations of the same data by the same protocol; "
-        "they are not published FID."
+        f"Protocol `{last.protocol}`: real images and samples from fixed seeds, compared in the features of a small convolutional net with random weights "
+        "(Wasserstein: in patches of a Laplacian pyramid, times 1,000; coverage: nearer than the fifth-nearest real image). "
+        "Figures compare evaluations of the same data by the same protocol; they are not published FID."
     )
     return "\n".join(rows) + f"\n\n{protocol}" + (f"\n\n**{warning}**" if warning else "")
 
