@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from tasks import artifacts
+from tasks import artifacts, signs
 
 
 def credit(name: str, images: int) -> SimpleNamespace:
@@ -54,3 +54,14 @@ def test_what_prefect_does_not_take_is_skipped_with_a_line(caplog):
     with artifacts.skipped_if_prefect_is_away("the samples of iteration 3"):
         raise ConnectionError("All connection attempts failed\nand more")
     assert "Prefect did not take the samples of iteration 3, and it is skipped: All connection" in caplog.text
+
+
+def test_quick_iterations_give_one_sign_every_few_seconds_and_the_end_one_at_once(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(signs, "emit_event", lambda event, resource: said.append(event))
+    monkeypatch.setattr(signs, "_said_at", {})
+    for _ in range(3):
+        signs.moved("digits")
+    signs.ended("digits")
+    signs.moved("digits")  # started again
+    assert said == [signs.MOVED, signs.ENDED, signs.MOVED]
