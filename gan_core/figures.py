@@ -161,14 +161,14 @@ def _distance_of_sorted(ours: Tensor, theirs: Tensor) -> float:
     return float((ours - theirs).abs().mean())
 
 
-def inception_net() -> object | None:
+def inception_net() -> int | nn.Module | None:
     """What torchmetrics' FID computes with, if it can without a download; else None."""
     weights = Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION
     there = all(importlib.util.find_spec(name) for name in ("torchmetrics", "torch_fidelity"))
     return 2048 if there and weights.is_file() else None
 
 
-def _fid(net: object, real: Tensor, samples: Tensor) -> float:
+def _fid(net: int | nn.Module, real: Tensor, samples: Tensor) -> float:
     """FID of samples from real images; `net` is what `inception_net` found."""
     from torchmetrics.image.fid import FrechetInceptionDistance
 

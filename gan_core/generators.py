@@ -43,7 +43,7 @@ def save(path: Path, generator: Generator) -> None:
 def save_discriminator(path: Path, plan: Plan, weights: Vectors, iteration: int) -> None:
     """Write D beside the generator, for whoever wants to train on; `generate` doesn't need it."""
     layout = layout_of(plan)
-    specs = [("discriminator", s) for s in layout.discriminator]
+    specs: list[tuple[Part, TensorSpec]] = [("discriminator", s) for s in layout.discriminator]
     specs += [("statistics", s) for s in layout.statistics if s.name.startswith("statistics/discriminator.")]
     tensors = {
         spec.name: weights.part(part)[spec.start : spec.stop].view(spec.shape).contiguous() for part, spec in specs

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -63,7 +63,8 @@ def show_status(
         return
     _shown_at[name] = now
     if name not in _progress:
-        _progress[name] = create_progress_artifact(progress=100 * progress, key=f"progress-{name}", description=line)
+        made = create_progress_artifact(progress=100 * progress, key=f"progress-{name}", description=line)
+        _progress[name] = cast(UUID, made)  # Prefect's types name its async twin, too
     else:
         update_progress_artifact(_progress[name], progress=100 * progress, description=line)
     rows = [

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gan_core.errors import HubBusy, HubError
 from gan_core.settings import settings
@@ -147,6 +147,6 @@ def token() -> str | None:
     if found := get_token():
         return found
     try:
-        return str(Secret.load(SECRET).get())
+        return str(cast(Secret, Secret.load(SECRET)).get())
     except Exception:  # noqa: BLE001  there is no such block, or Prefect is away: without a token the hub says what to do
         return None

@@ -6,6 +6,8 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import cast
+from uuid import UUID
 
 from rich.console import Console
 from rich.markup import escape
@@ -86,11 +88,13 @@ def set_alarm(url: str, minutes: float) -> None:
 
     with _prefect():
         with suppress(ValueError):  # there is none yet
-            Automation.read(name=ALARM).delete()
+            cast(Automation, Automation.read(name=ALARM)).delete()
         if not url:
             console.print("The alarm is off.")
             return
-        block = Webhook(method="POST", url=url).save(ALARM, overwrite=True)
+        block = cast(
+            UUID, Webhook(method="POST", url=url).save(ALARM, overwrite=True)
+        )  # Prefect's types name its async twin, too
         text = f"A training has not moved for {minutes:g} minutes. `classgan status` says what it waits for."
         Automation(
             name=ALARM,

@@ -153,7 +153,7 @@ def _refusal(status: int, repo: str, file: str, said: str) -> HubError:
     return HubError(f"The hub {what}.")
 
 
-def _said(exc: Exception, token: str | None) -> str:
+def _said(exc: BaseException, token: str | None) -> str:
     said = getattr(exc, "server_message", None) or str(exc).splitlines()[0]
     return _without(said, token).rstrip(".")[:300]
 
