@@ -68,6 +68,7 @@ def test_fid_is_left_out_where_its_weights_are_not(reference, others, monkeypatc
     assert reference.figures(others[:64]).fid is None
 
 
+@pytest.mark.slow  # importing torchmetrics takes seconds
 def test_fid_is_measured_where_a_net_is_there(digits, others, monkeypatch):
     """With a small net in Inception's place: what is tested is that torchmetrics gets what it wants."""
     net = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())
