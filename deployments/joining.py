@@ -129,6 +129,24 @@ def examine(invite: Invite, mine: Membership) -> None:
         )
 
 
+def be_named(named: bool) -> None:
+    """Tell the class whether this student's name may stand in a model card.
+
+    Raises:
+        InviteError: this machine hasn't joined a class.
+        StoreUnreachable: the class is away.
+    """
+    from gan_core.store import student
+    from gan_core.store.engine import connect, translated
+
+    mine = Membership(settings().home)
+    url = Doctor(mine.invite(), mine.pem).database
+    with connect(url) as connection, translated(url):
+        student.be_named(connection, named)
+    word = "may be named" if named else "is not named"
+    console.print(f"Your name {word} in the cards of models that this class publishes from now on.", soft_wrap=True)
+
+
 def worker_name(login: str, machine: str) -> str:
     """What this machine is called in the class: two machines of a student need two names."""
     return f"{login}-{machine}" if machine else login

@@ -10,12 +10,16 @@ from pydantic import Field
 
 from gan_core.errors import Finished, LeadLost
 from gan_core.plan import PRESETS, Plan
+from tasks import signs
 from tasks.aggregate import aggregate
 from tasks.await_gradients import await_gradients
 from tasks.check_work import checked_work
 from tasks.create_units import create_units
+from tasks.evaluate import Yardstick, evaluate
 from tasks.lead import lead
 from tasks.push import push
+from tasks.push_to_hub import HubPushes, hub_pushes
+from tasks.report import report
 from tasks.sample import sample
 from tasks.show_log import show_log
 from tasks.supply_shifts import supplied_shifts
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("classgan.train")
 
-WAITING = 8  # samples and pushes that may be behind; each holds a copy of the generator
+WAITING = 8  # samples, evaluations and pushes that may be behind; each holds a copy of the generator
 
 Name = Annotated[
     str,
@@ -40,7 +44,7 @@ Name = Annotated[
     name="train",
     flow_run_name="train {name}",
     persist_result=False,
-    task_runner=ThreadPoolTaskRunner(max_workers=1),  # samples and pushes: beside the iterations, in their order
+    task_runner=ThreadPoolTaskRunner(max_workers=1),  # what runs beside the iterations: one at a time, in order
     description="Trains one GAN with all students' machines. Started again with the same name, it continues.",
 )
 def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
@@ -57,19 +61,23 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
                 lead(name, plan) as training,
                 supplied_shifts(name, lambda: training.plan.cluster_shifts),
                 checked_work(training),
+                hub_pushes() as hub,
             ):
-                _iterate(training)
+                _iterate(training, hub)
                 return training.state.iteration
         except Finished as exc:
+            signs.ended(name)
             log.info("Training %r: %s.", name, exc)
             return exc.iteration
         except LeadLost as exc:
             log.warning("%s It stands by from now on.", exc)
 
 
-def _iterate(training: "Coordinator") -> None:
-    """Iterations, one after the other, to the plan's end; samples and pushes beside them."""
+def _iterate(training: "Coordinator", hub: HubPushes) -> None:
+    """Iterations, one after the other, to the plan's end; samples, evaluations and pushes beside them."""
     beside: list[PrefectFuture] = []
+    evaluating: PrefectFuture | None = None
+    yardstick = Yardstick(training.images)
     while not training.is_done:
         training.heed()
         number = training.state.iteration
@@ -78,14 +86,20 @@ def _iterate(training: "Coordinator") -> None:
         if isinstance(gathered, Finished):
             raise gathered
         aggregate(training, number, gathered)
+        signs.moved(training.name)
         beside = [future for future in beside if not _is_done(future)]
         if len(beside) > WAITING and not training.is_done:
             continue  # Prefect's server is away, and they wait for it
         if training.is_due(training.plan.sample_interval):
             beside.append(sample.submit(training.snapshot(), is_last=training.is_done))
+        behind = evaluating is not None and not _is_done(evaluating) and not training.is_done
+        if training.is_due(training.plan.evaluate_interval) and not behind:  # it takes seconds: never two in a queue
+            beside.append(evaluating := evaluate.submit(training.snapshot(), yardstick))
         if training.is_due(training.plan.push_interval):
-            beside.append(push.submit(training.snapshot()))
+            beside.append(push.submit(training.snapshot(), hub, is_last=training.is_done))
     training.finish()
+    signs.ended(training.name)
+    beside.append(report.submit(training.name))
     for future in beside:
         future.wait()
 

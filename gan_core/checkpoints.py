@@ -9,10 +9,11 @@ import threading
 from collections.abc import Callable
 
 import safetensors.torch
+import torch
 from psycopg import Connection
 
 from gan_core.errors import TrainingError
-from gan_core.models import Layout
+from gan_core.models import Layout, Vectors
 from gan_core.plan import Plan
 from gan_core.policies.codecs import decode
 from gan_core.store import queue, trainings
@@ -23,11 +24,17 @@ log = logging.getLogger("classgan.coordinator")
 
 
 class Snapshot:
-    """The averaged generator after an iteration, safe from what comes next. No dataclass: Prefect looks into those."""
+    """The averaged generator after an iteration, and D as it is, safe from what comes next.
+
+    No dataclass: Prefect looks into those.
+    """
 
     def __init__(self, training_id: int, name: str, plan: Plan, state: State) -> None:
         self.training_id, self.name, self.plan = training_id, name, plan
         self.iteration, self.images, self.average = state.iteration, state.images, state.average.clone()
+        self.discriminator = Vectors(
+            torch.zeros(0), state.weights.discriminator.clone(), state.weights.statistics.clone()
+        )
 
 
 class Checkpoints:

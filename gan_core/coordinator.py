@@ -177,8 +177,8 @@ class Coordinator:
         return self.plan.is_done(self.state.iteration, self.state.position, len(self.images))
 
     def is_due(self, interval: int) -> bool:
-        """Whether something that happens every `interval` iterations, and after the last, happens now."""
-        return self.state.iteration % interval == 0 or self.is_done
+        """Whether something that happens every `interval` iterations, and after the last, happens now. 0: never."""
+        return bool(interval) and (self.state.iteration % interval == 0 or self.is_done)
 
     def create_units(self) -> int:
         """Open the next iteration: cut its units from the epoch's order and hand them out. Returns how many."""

@@ -15,6 +15,8 @@ GanError
 ├── RubricError          a rubric that can't be used
 ├── InviteError          an invite that is none, is damaged, or doesn't lead into a class
 ├── ClusterError         a Kubernetes cluster that doesn't answer, or refuses
+├── HubError             the Hugging Face Hub doesn't take or give what it should
+│   └── HubBusy          it doesn't answer, or asks for patience; trying again later may help
 └── StackError           a part of the local stack that does not start
 
 docs/troubleshooting.md has a section for each of them.
@@ -96,6 +98,14 @@ class InviteError(GanError):
 
 class ClusterError(GanError):
     """The Kubernetes cluster does not answer, or refuses."""
+
+
+class HubError(GanError):
+    """The Hugging Face Hub said no."""
+
+
+class HubBusy(HubError):
+    """The hub is away or asks for patience."""
 
 
 class StackError(GanError):

@@ -8,8 +8,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from gan_core.errors import DataError
-from gan_core.models import Vectors, layout_of
+from gan_core.errors import DataError, PlanError
+from gan_core.models import Part, TensorSpec, Vectors, layout_of
 from gan_core.pictures import write
 from gan_core.plan import Plan, checked_plan
 
@@ -27,23 +27,38 @@ class Generator:
 
 
 def save(path: Path, generator: Generator) -> None:
-    """Write it, whole or not at all."""
-    tensors, layout = {}, layout_of(generator.plan)
-    for part, specs in (("generator", layout.generator), ("statistics", layout.statistics)):
-        for spec in specs:
-            if not spec.name.startswith("statistics/discriminator."):
-                tensors[spec.name] = generator.average.part(part)[spec.start : spec.stop].view(spec.shape).contiguous()
+    """Write it, whole or not at all. Its plan names the data, but not where it lay on this machine."""
+    tensors = {}
+    for part, spec in _tensors(generator.plan):
+        tensors[spec.name] = generator.average.part(part)[spec.start : spec.stop].view(spec.shape).contiguous()
     metadata = {
         "format": FORMAT,
-        "plan": generator.plan.model_dump_json(),
+        "plan": generator.plan.without_paths().model_dump_json(),
         "iteration": str(generator.iteration),
         "images": str(generator.images),
     }
     write(path, safetensors.torch.save(tensors, metadata))
 
 
+def save_discriminator(path: Path, plan: Plan, weights: Vectors, iteration: int) -> None:
+    """Write D beside the generator, for whoever wants to train on; `generate` doesn't need it."""
+    layout = layout_of(plan)
+    specs: list[tuple[Part, TensorSpec]] = [("discriminator", s) for s in layout.discriminator]
+    specs += [("statistics", s) for s in layout.statistics if s.name.startswith("statistics/discriminator.")]
+    tensors = {
+        spec.name: weights.part(part)[spec.start : spec.stop].view(spec.shape).contiguous() for part, spec in specs
+    }
+    metadata = {
+        "format": "classgan-discriminator-1",
+        "plan": plan.without_paths().model_dump_json(),
+        "iteration": str(iteration),
+    }
+    write(path, safetensors.torch.save(tensors, metadata))
+
+
 def load(path: Path) -> Generator:
-    """Read a generator back.
+    """Read a generator back. The file may be a stranger's: names, shapes and types are compared with what its plan
+    says before anything is allocated, so nothing becomes larger than the file.
 
     Raises:
         DataError: no such file, or not a generator that this program wrote.
@@ -51,24 +66,45 @@ def load(path: Path) -> Generator:
     try:
         with safetensors.safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
-        if metadata.get("format") != FORMAT:
-            raise DataError(
-                f"{path} is not a generator of classgan: its format is {metadata.get('format')!r}, expected {FORMAT!r}."
+            if metadata.get("format") != FORMAT:
+                raise DataError(
+                    f"{path} is not a generator of classgan: its format is {metadata.get('format')!r}, expected {FORMAT!r}."
+                )
+            plan = checked_plan(json.loads(metadata["plan"]))
+            expected = {spec.name: (part, spec) for part, spec in _tensors(plan)}
+            _require_same(file, expected)
+            layout = layout_of(plan)
+            average = Vectors(
+                torch.zeros(layout.length("generator")), torch.zeros(0), torch.zeros(layout.length("statistics"))
             )
-        plan = checked_plan(json.loads(metadata["plan"]))
-        layout = layout_of(plan)
-        average = Vectors(
-            torch.zeros(layout.length("generator")), torch.zeros(0), torch.zeros(layout.length("statistics"))
-        )
-        for part, specs in (("generator", layout.generator), ("statistics", layout.statistics)):
-            for spec in specs:
-                if not spec.name.startswith("statistics/discriminator."):
-                    average.part(part)[spec.start : spec.stop] = tensors[spec.name].reshape(-1)
+            for name, (part, spec) in expected.items():
+                average.part(part)[spec.start : spec.stop] = file.get_tensor(name).reshape(-1)
+        if not all(bool(torch.isfinite(average.part(part)).all()) for part in ("generator", "statistics")):
+            raise DataError(f"{path} holds numbers that are not finite: this generator can't draw anything.")
         return Generator(plan, average, int(metadata["iteration"]), int(metadata["images"]))
     except FileNotFoundError as exc:
         raise DataError(
             f"There is no file {path}. A training writes its generator to outputs/NAME/generator.safetensors."
         ) from exc
-    except (safetensors.SafetensorError, OSError, KeyError, ValueError, RuntimeError) as exc:
+    except PlanError as exc:
+        raise DataError(f"{path} can't be read as a generator; another version may have written it. {exc}") from exc
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError, RuntimeError, RecursionError) as exc:
         raise DataError(f"{path} can't be read as a generator: {exc}.") from exc
+
+
+def _tensors(plan: Plan) -> list[tuple[Part, TensorSpec]]:
+    """What a generator's file holds."""
+    layout = layout_of(plan)
+    named: list[tuple[Part, TensorSpec]] = [("generator", spec) for spec in layout.generator]
+    return named + [("statistics", s) for s in layout.statistics if not s.name.startswith("statistics/discriminator.")]
+
+
+def _require_same(file: safetensors.safe_open, expected: dict[str, tuple[Part, TensorSpec]]) -> None:
+    found = set(file.keys())
+    if found != expected.keys():
+        raise ValueError(f"it lacks or adds {sorted(found ^ expected.keys())[:3]}")
+    for name, (_, spec) in expected.items():
+        piece = file.get_slice(name)
+        shape, kind = tuple(piece.get_shape()), piece.get_dtype()
+        if (shape, kind) != (spec.shape, "F32"):
+            raise ValueError(f"{name} is {kind} {shape}, its plan says F32 {spec.shape}")

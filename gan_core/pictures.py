@@ -1,5 +1,6 @@
 """Pictures for people: sample grids, and their timeline as an animation. Files appear whole or not at all."""
 
+import base64
 import io
 import os
 import tempfile
@@ -13,6 +14,7 @@ from gan_core.models import Vectors
 from gan_core.plan import Plan
 from gan_core.update import draw, fixed_noise
 
+LARGEST_INLINE = 150_000  # bytes of a picture inside a page
 FRAMES = 60  # at most, in a timeline: 6 s at 10 frames a second
 LARGEST = 384  # pixels a side of a timeline; keeps it below 2 MB
 
@@ -29,6 +31,16 @@ def png(picture: Image.Image) -> bytes:
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
+
+
+def data_uri(picture: bytes) -> str:
+    """A PNG as text that an `<img>` shows; a large one becomes a JPEG, so that pages with it stay light."""
+    kind = "png"
+    if len(picture) > LARGEST_INLINE:
+        buffer = io.BytesIO()
+        Image.open(io.BytesIO(picture)).convert("RGB").save(buffer, "JPEG", quality=85)
+        kind, picture = "jpeg", buffer.getvalue()
+    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
 
 
 def timeline(grids: Sequence[tuple[int, bytes]]) -> bytes:

@@ -160,6 +160,31 @@ class Plan(BaseModel):
     push_interval: Annotated[
         int, Field(ge=1, le=1_000_000, description="Publish the generator every so many iterations.")
     ] = 10
+    evaluate_interval: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=1_000_000,
+            description="Measure quality and diversity of the samples every so many iterations, beside the training. 0: never.",
+        ),
+    ] = 10
+    hub_repo: Annotated[
+        str,
+        Field(
+            pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$",
+            description="Repository on the Hugging Face Hub that the generator is pushed to as well, as OWNER/REPO. Empty: none.",
+        ),
+    ] = ""
+    hub_pushes_per_hour: Annotated[
+        int, Field(ge=1, le=60, description="Push to the hub at most so often. The last generator is always pushed.")
+    ] = 4
+    hub_licence: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-z0-9.-]{0,40}$",
+            description="Licence that the model card names, as the hub writes it: mit, cc-by-4.0. Empty: none was chosen.",
+        ),
+    ] = ""
     checkpoint_interval: Annotated[
         int, Field(ge=1, le=10_000, description="Store the whole state every so many iterations.")
     ] = 10
@@ -218,6 +243,14 @@ class Plan(BaseModel):
         """A copy with other values, validated. Raises PlanError with every fault, one line each."""
         return checked_plan({**self.model_dump(), **values})
 
+    def without_paths(self) -> "Plan":
+        """A copy that can be shown to the world: of a folder or zip only its name, not where it lies on this machine."""
+        kind, _, place = self.data.partition(":")
+        if kind not in ("folder", "zip"):
+            return self
+        name = place.replace("\\", "/").rstrip("/").rpartition("/")[2]
+        return self.model_copy(update={"data": f"{kind}:{name or 'images'}"})
+
     def conflicts_with(self, other: "Plan") -> list[str]:
         """Fields in which `other` differs and that can't change once a training has begun."""
         return [name for name in Plan.model_fields if name in FIXED and getattr(self, name) != getattr(other, name)]
@@ -271,6 +304,7 @@ PRESETS: Mapping[str, Plan] = MappingProxyType(
             iterations=5_000,
             sample_interval=25,
             push_interval=100,
+            evaluate_interval=100,
         ),
         # The same size, made to last: spectral norm and hinge loss (Miyato et al. 2018, arXiv:1802.05957), averaged generator.
         "better": Plan(
@@ -295,6 +329,7 @@ PRESETS: Mapping[str, Plan] = MappingProxyType(
             iterations=2_000,
             sample_interval=10,
             push_interval=50,
+            evaluate_interval=50,
         ),
     }
 )

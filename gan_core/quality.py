@@ -57,7 +57,7 @@ class Yardstick:
 
     def distance(self, images: Tensor) -> float:
         """Frechet distance of these images (N, C, S, S) from the real ones; 0 is equal, lower is better."""
-        return frechet_distance(self.mean, self.covariance, *_moments(_in_batches(self.features, images)))
+        return frechet_distance(self.mean, self.covariance, *moments(_in_batches(self.features, images)))
 
 
 def train_yardstick(images: ImageSet) -> Yardstick:
@@ -83,7 +83,7 @@ def train_yardstick(images: ImageSet) -> Yardstick:
                 loss.backward()
                 optimiser.step()
     net.eval()
-    return Yardstick(net.features, *_moments(_in_batches(net.features, everything)))
+    return Yardstick(net.features, *moments(_in_batches(net.features, everything)))
 
 
 def distance_of(plan: Plan, average: Vectors, yardstick: Yardstick, samples: int = SAMPLES) -> float:
@@ -104,5 +104,6 @@ def _in_batches(features: Callable[[Tensor], Tensor], images: Tensor) -> np.ndar
     return torch.cat([features(batch) for batch in images.split(512)]).double().numpy()
 
 
-def _moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (F,) and covariance (F, F) of features (N, F)."""
     return features.mean(axis=0), np.cov(features, rowvar=False)

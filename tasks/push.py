@@ -1,4 +1,4 @@
-"""Publish the generator: a folder that anybody can generate from."""
+"""Publish the generator: a folder that anybody can generate from, and a repository on the hub if the plan names one."""
 
 from typing import TYPE_CHECKING
 
@@ -8,21 +8,32 @@ from prefect.cache_policies import NO_CACHE
 from gan_core.settings import settings
 
 if TYPE_CHECKING:
-    from gan_core.coordinator import Snapshot
+    from gan_core.checkpoints import Snapshot
+    from tasks.push_to_hub import HubPushes
 
 
 @task(task_run_name="push it {snapshot.iteration}", cache_policy=NO_CACHE, persist_result=False)
-def push(snapshot: "Snapshot") -> str:
-    """Write the averaged generator and the timeline of samples; returns the file of the generator."""
+def push(snapshot: "Snapshot", hub: "HubPushes", is_last: bool = False) -> str:
+    """Write the averaged generator, D and the timeline of samples, and hand all of it to `hub`, which takes its time
+    elsewhere; returns the file of the generator.
+    """
     from gan_core import generators, pictures
+    from gan_core.exports import story
     from gan_core.store import trainings
     from gan_core.store.engine import Link
 
-    folder = settings().outputs / snapshot.name
+    plan, folder = snapshot.plan, settings().outputs / snapshot.name
     path = folder / "generator.safetensors"
-    generators.save(path, generators.Generator(snapshot.plan, snapshot.average, snapshot.iteration, snapshot.images))
+    generators.save(path, generators.Generator(plan, snapshot.average, snapshot.iteration, snapshot.images))
+    generators.save_discriminator(
+        folder / "discriminator.safetensors", plan, snapshot.discriminator, snapshot.iteration
+    )
     with Link(settings().database_url) as link:
         grids = link.call(lambda c: trainings.samples(c, snapshot.training_id))
-    if grids:
-        pictures.write(folder / "timeline.gif", pictures.timeline(grids))
+        if grids:
+            pictures.write(folder / "timeline.gif", pictures.timeline(grids))
+        if plan.hub_repo:
+            told = link.call(lambda c: story.story(c, snapshot.name))
+            files = story.repository(told, folder, plan.hub_repo, snapshot.iteration, snapshot.images)
+            hub.offer(snapshot, files, is_last)
     return str(path)

@@ -1,25 +1,17 @@
 """Draw the fixed-noise grid, and show how the training stands."""
 
-import base64
-import logging
-import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from prefect import task
-from prefect.artifacts import create_markdown_artifact, create_progress_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from gan_core.settings import settings
+from tasks import artifacts
 
 if TYPE_CHECKING:
     from gan_core.coordinator import Snapshot
     from gan_core.store import ledger
-
-log = logging.getLogger("classgan.sample")
-
-STATUS_SECONDS = 10.0  # between two updates of progress and workers: each costs the Prefect server 0.1 s
-_shown_at = -STATUS_SECONDS
 
 
 @task(task_run_name="sample it {snapshot.iteration}", cache_policy=NO_CACHE, persist_result=False)
@@ -35,43 +27,13 @@ def sample(snapshot: "Snapshot", is_last: bool = False) -> None:
         link.call(lambda c: trainings.save_sample(c, snapshot.training_id, snapshot.iteration, png))
         overview = link.call(lambda c: ledger.overview(c, snapshot.name))
         workers = link.call(lambda c: ledger.workers(c, snapshot.name))
+        credits = link.call(ledger.credits)
     assert overview is not None
-    try:
-        _show(snapshot, png, overview, workers, is_last)
-    except Exception as exc:  # noqa: BLE001  a picture that can't be shown must not end a training
-        log.warning("Prefect did not take the artifacts of iteration %d: %s", snapshot.iteration, exc)
-
-
-def _show(
-    snapshot: "Snapshot", png: bytes, overview: "ledger.Overview", workers: list["ledger.WorkerRow"], is_last: bool
-) -> None:
-    """Artifacts: the grid each time, progress and workers every few seconds."""
-    global _shown_at
-    name, progress = snapshot.name, snapshot.plan.progress(overview.iteration, overview.position, overview.data_images)
+    progress = snapshot.plan.progress(overview.iteration, overview.position, overview.data_images)
     line = status_line(overview, progress)
-    picture = f'<img alt="samples" width="528" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
-    create_markdown_artifact(
-        key=f"samples-{name}",
-        description=f"Samples of {name} after iteration {snapshot.iteration}",
-        markdown=f"# {name}, iteration {snapshot.iteration}\n\n{line}\n\n{picture}\n",
-    )
-    if time.monotonic() - _shown_at < STATUS_SECONDS and not is_last:
-        return
-    _shown_at = time.monotonic()
-    create_progress_artifact(progress=100 * progress, key=f"progress-{name}", description=line)
-    rows = [
-        {
-            "worker": w.name,
-            "student": w.student,
-            "state": "online" if w.is_online else "offline",
-            "units": w.units,
-            "images": w.images,
-            "images/s": round(w.images_per_second or 0),
-            "last message": w.message,
-        }
-        for w in workers
-    ]
-    create_table_artifact(key=f"workers-{name}", description="Who computes, by accepted images", table=rows)
+    with artifacts.skipped_if_prefect_is_away(f"the samples of iteration {snapshot.iteration}"):
+        artifacts.show_samples(snapshot.name, snapshot.iteration, line, png)
+        artifacts.show_status(snapshot.name, line, progress, workers, credits, is_last)
 
 
 def status_line(overview: "ledger.Overview", progress: float) -> str:

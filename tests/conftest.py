@@ -177,4 +177,5 @@ def tiny() -> Plan:
         max_units_per_lease=1,
         ema_half_life=100,
         checkpoint_interval=2,
+        evaluate_interval=0,
     )

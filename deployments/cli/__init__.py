@@ -125,6 +125,14 @@ def doctor() -> None:
 
 
 @app.command()
+def named(choice: Annotated[bool, typer.Argument(metavar="yes|no", help="Whether you want it.")]) -> None:
+    """Say whether your name may stand in the card of a model that the class publishes. Until you do, it doesn't."""
+    from deployments.joining import be_named
+
+    be_named(choice)
+
+
+@app.command()
 def up(
     workers: Annotated[
         int | None,

@@ -45,18 +45,60 @@ def change(name: NameArgument, changes: PlanOption = None) -> None:
 
 
 @trainings.command()
+def alarm(
+    url: Annotated[
+        str,
+        typer.Argument(
+            help="Webhook of Slack, Mattermost, Teams or your own. Left out: the alarm is taken away.",
+            show_default=False,
+        ),
+    ] = "",
+    minutes: Annotated[float, typer.Option(min=1, max=24 * 60, help="How long a training may stand still.")] = 10,
+) -> None:
+    """Let Prefect call a webhook when a training stops moving although nobody paused or ended it."""
+    from deployments.commands.controls import set_alarm
+
+    set_alarm(url, minutes)
+
+
 def generate(
-    source: Annotated[str, typer.Argument(help="A generator's file, or the name of a training.")],
+    source: Annotated[
+        str, typer.Argument(help="A generator's file, the name of a training, or hub:OWNER/REPO.", show_default=False)
+    ] = "",
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Images to draw.")] = 64,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .png for one grid, or a folder for single files.")] = Path(
         "generated.png"
     ),
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="The same seed draws the same images.")] = 0,
+    origin: Annotated[str, typer.Option("--from", metavar="SOURCE", help="The same as the argument.")] = "",
 ) -> None:
     """Draw images from a trained generator, as a grid or as single files."""
     from deployments.commands.reports import generate_images
 
-    generate_images(source, count, out, seed)
+    if bool(source) == bool(origin):
+        raise typer.BadParameter("Name one generator: a file, a training, or hub:OWNER/REPO.")
+    generate_images(source or origin, count, out, seed)
+
+
+@trainings.command()
+def push(
+    name: Annotated[str, typer.Argument(help="The training's name.", show_default=False)] = "",
+    repo: Annotated[
+        str, typer.Option(metavar="OWNER/REPO", help="Repository on the hub; left out: the one in the training's plan.")
+    ] = "",
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Only try whether it would work: library, token, and with --repo the right to write."
+        ),
+    ] = False,
+) -> None:
+    """Push a training's newest generator to the Hugging Face Hub, with model card and pictures, in one commit."""
+    from deployments.commands.hub import check_hub, push_training
+
+    if not check and not name:
+        raise typer.BadParameter("Name a training, or try the hub with --check.")
+    check_hub(repo) if check else push_training(name, repo)
 
 
 @trainings.command("train-local")

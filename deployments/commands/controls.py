@@ -1,8 +1,12 @@
-"""`classgan pause`, `resume`, `cancel`, `change`: a person's word on a training."""
+"""`classgan pause`, `resume`, `cancel`, `change`, `alarm`: a person's word on a training."""
 
 import getpass
+import json
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import cast
+from uuid import UUID
 
 from rich.console import Console
 
@@ -14,6 +18,7 @@ from gan_core.store.engine import connect
 from tasks import control
 
 console = Console()
+ALARM = "classgan-alarm"  # the automation in Prefect, and the block with the address
 
 
 def pause_training(name: str) -> None:
@@ -63,3 +68,42 @@ def _prefect() -> Generator[None]:
     }
     with temporary_settings({name: value for name, value in reach.items() if value}):
         yield
+
+
+def set_alarm(url: str, minutes: float) -> None:
+    """Let Prefect call this address when a training has not moved for so long; "" takes the alarm away.
+
+    Raises:
+        StackError: no class runs here.
+    """
+    from prefect.automations import Automation, EventTrigger, Posture
+    from prefect.blocks.webhook import Webhook
+    from prefect.events.actions import CallWebhook
+
+    from tasks import signs
+
+    with _prefect():
+        with suppress(ValueError):  # there is none yet
+            cast(Automation, Automation.read(name=ALARM)).delete()
+        if not url:
+            console.print("The alarm is off.")
+            return
+        block = cast(
+            UUID, Webhook(method="POST", url=url).save(ALARM, overwrite=True)
+        )  # Prefect's types name its async twin, too
+        text = f"A training has not moved for {minutes:g} minutes. `classgan status` says what it waits for."
+        Automation(
+            name=ALARM,
+            description="Made by `classgan alarm`.",
+            trigger=EventTrigger(
+                match={"prefect.resource.id": "classgan.training.*"},
+                for_each={"prefect.resource.id"},
+                after={signs.MOVED},
+                expect={signs.MOVED, signs.ENDED},
+                posture=Posture.Proactive,
+                threshold=1,
+                within=timedelta(minutes=minutes),
+            ),
+            actions=[CallWebhook(block_document_id=block, payload=json.dumps({"text": text}))],
+        ).create()
+    console.print(f"When a training has not moved for {minutes:g} minutes, Prefect calls this address once.")

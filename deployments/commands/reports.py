@@ -15,6 +15,7 @@ from gan_core.settings import settings
 from gan_core.units import Measures
 
 console = Console()
+FILE = "generator.safetensors"
 
 
 @contextmanager
@@ -49,24 +50,27 @@ def database_url() -> Generator[str]:
 
 
 def generate_images(source: str, count: int, out: Path, seed: int) -> None:
-    """Draw images from a generator's file or a training's newest one.
+    """Draw images from a generator's file, a training's newest one, or one on the hub (`hub:OWNER/REPO`).
 
     Raises:
         DataError: there is no such generator.
+        HubError: the hub doesn't give it.
     """
     import torch
 
     from gan_core import generators, pictures
+    from gan_core.exports import hub
     from gan_core.images import grid
     from gan_core.update import draw
 
-    path = Path(source)
-    if path.is_dir():
-        path /= "generator.safetensors"
     if out.suffix not in ("", ".png"):
         raise DataError(f"{out}: a grid is written as .png, single images into a folder. Choose one of these.")
+    place, _, repo = source.partition(":")
+    path = hub.fetch(repo, FILE, settings().home / "hub") if place == "hub" and repo else Path(source)
+    if path.is_dir():
+        path /= FILE
     if path.suffix != ".safetensors":
-        path = settings().outputs / source / "generator.safetensors"
+        path = settings().outputs / source / FILE
         if not path.exists():
             known = sorted(p.parent.name for p in settings().outputs.glob("*/generator.safetensors"))
             raise DataError(

@@ -20,7 +20,7 @@ from gan_core.errors import StoreUnreachable
 from gan_core.pace import Presence, spoken
 from gan_core.settings import settings
 from gan_core.situation import sentence
-from gan_core.store import events, ledger, student, trainings, watching
+from gan_core.store import evaluations, events, ledger, student, trainings, watching
 from gan_core.store.engine import Link, connect
 
 console = Console()
@@ -81,8 +81,9 @@ def print_status(name: str, as_json: bool) -> None:
         rows = [trainings.get(connection, name)] if name else trainings.every(connection)
         views = [view for row in rows if (view := ledger.overview(connection, row.name))]
         workers = ledger.workers(connection, name)
+        measured = {row.name: evaluations.of_training(connection, row.id) for row in rows}
     if as_json:
-        told = [{**asdict(view), "situation": sentence(view)} for view in views]
+        told = [{**asdict(view), "situation": sentence(view), "quality": measured[view.name][-1:]} for view in views]
         print_json({"trainings": told, "workers": workers})
         return
     if not rows:
@@ -96,6 +97,10 @@ def print_status(name: str, as_json: bool) -> None:
     show(table)
     for view in views:
         console.print(f"[bold]{view.name}[/bold] {escape(sentence(view))}", soft_wrap=True)
+        if history := measured[view.name]:
+            console.print(f"  Quality {history[-1].sentence()}.", soft_wrap=True, highlight=False)
+            if warning := evaluations.collapse(history):
+                console.print(f"  [yellow]{warning}[/yellow]", soft_wrap=True, highlight=False)
     show(worker_table(workers))
 
 

@@ -120,6 +120,17 @@ def students(connection: Connection) -> list[StudentRow]:
         ).fetchall()
 
 
+def named_contributors(connection: Connection, training_id: int) -> list[str]:
+    """Display names of this training's contributors who want to be named, the most images first."""
+    rows = connection.execute(
+        "SELECT s.display_name FROM classgan.students AS s JOIN classgan.workers AS w ON w.student_id = s.id"
+        " JOIN classgan.contributions AS c ON c.worker_id = w.id AND c.credited"
+        " WHERE c.training_id = %s AND s.named GROUP BY s.id ORDER BY sum(c.images) DESC, s.display_name",
+        (training_id,),
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
 def suspend(connection: Connection, student_id: int, reason: str) -> None:
     """Shut a student out at once, with this reason; let them in again, if it is empty. Credit stays."""
     connection.execute("SELECT classgan.suspend(%s, %s)", (student_id, reason))

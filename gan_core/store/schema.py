@@ -121,6 +121,7 @@ students = Table(
         "roster", JSONB, nullable=False, server_default=text("'{}'::jsonb")
     ),  # the columns of the roster it came from
     Column("valid_streak", Integer, nullable=False, server_default="0"),  # valid checks in a row, of all machines
+    Column("named", Boolean, nullable=False, server_default=text("false")),  # wants to be named where models are shown
     _now("created_at"),
     comment="Who may contribute.",
 )
@@ -313,6 +314,25 @@ samples = Table(
     _now("created_at"),
     UniqueConstraint("training_id", "iteration"),
     comment="Grids drawn from the same noise.",
+)
+
+evaluations = Table(
+    "evaluations",
+    metadata,
+    _training(),
+    Column("iteration", Integer, nullable=False),
+    Column("images", BigInteger, nullable=False),  # seen in training
+    Column("seconds", Double, nullable=False),  # of training, without pauses
+    Column("took", Double, nullable=False),  # seconds of measuring
+    Column("protocol", Text, nullable=False),  # only figures of the same one can be compared
+    Column("frechet", Double, nullable=False),
+    Column("wasserstein", Double, nullable=False),
+    Column("diversity", Double, nullable=False),
+    Column("coverage", Double, nullable=False),
+    Column("fid", Double),  # where Inception's weights were there
+    _now("measured_at"),
+    UniqueConstraint("training_id", "iteration"),
+    comment="How good the samples were after an iteration.",
 )
 
 # Payloads don't compress; without trying, an insert of 25 MB takes 0.3 s instead of 0.5 s.

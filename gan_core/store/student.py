@@ -139,3 +139,8 @@ def my_credit(connection: Connection) -> tuple[int, int, float]:
     """Units, images and seconds of work that were accepted so far."""
     row = connection.execute("SELECT units, images, seconds FROM student.my_credit()").fetchone()
     return row if row else (0, 0, 0.0)
+
+
+def be_named(connection: Connection, named: bool) -> None:
+    """Whether the own name may stand among the contributors of a model that is shown to the world."""
+    connection.execute("SELECT student.be_named(%s)", (named,))

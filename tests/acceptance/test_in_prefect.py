@@ -8,6 +8,7 @@ from poll import wait_until
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from deployments.commands import controls
 from gan_core.settings import settings
 from gan_core.units import TrainingState
 from tasks import crash_vanished
@@ -48,6 +49,38 @@ def test_cancelling_the_run_pauses_the_training_and_control_changes_and_resumes_
     school.assert_equals_the_reference("hand", plan, digits)
     told = [text for (text,) in school.ask("SELECT text FROM classgan.events WHERE kind = 'plan'")]
     assert any("by the Prefect UI: sample_interval 2 → 5" in text for text in told)
+
+
+def artifacts(school) -> dict[str, dict]:
+    """The newest artifact of each key."""
+    found = school.stack._api("POST", "/artifacts/latest/filter", {"limit": 200})
+    return {artifact["key"]: artifact for artifact in found}
+
+
+def test_prefect_shows_samples_progress_leaderboard_and_a_report(school, plan):
+    school.start("shown", plan.changed(iterations=4, evaluate_interval=2))
+    school.await_success("shown")
+    wait_until(lambda: "report-shown" in artifacts(school), 60, "the report")
+    shown = artifacts(school)
+    assert shown["progress-shown"]["data"] == 100
+    versions = {"artifacts": {"key": {"any_": ["progress-shown"]}}}
+    assert len(school.stack._api("POST", "/artifacts/filter", versions)) == 1  # updated, not made again
+    assert "rank" in shown["leaderboard"]["data"]
+    report = shown["report-shown"]["data"]
+    assert report.count("data:image/png;base64,") == 2  # curves and samples
+    assert "| Frechet distance, lower is better |" in report
+    assert len(report) < 500_000
+
+
+def test_the_alarm_is_an_automation_that_prefect_accepts(school, monkeypatch):
+    """That it also fires was seen by hand: it takes as long as a training must stand still."""
+    monkeypatch.setattr(settings(), "home", school.stack.home)
+    for minutes in (10, 5):  # set again, it is replaced
+        controls.set_alarm("http://127.0.0.1:9/hook", minutes)
+    (alarm,) = school.stack._api("POST", "/automations/filter", {})
+    assert (alarm["name"], alarm["enabled"], alarm["trigger"]["within"]) == ("classgan-alarm", True, 300)
+    controls.set_alarm("", 10)
+    assert school.stack._api("POST", "/automations/filter", {}) == []
 
 
 def test_suspending_the_run_pauses_the_training_and_resuming_it_goes_on(school, plan, digits):

@@ -63,3 +63,30 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
         pictures.write(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["x.png"]
+
+
+def test_a_file_that_claims_more_than_it_holds_is_refused_before_anything_is_allocated(tmp_path, generator):
+    """A stranger's file of a few bytes must not ask for gigabytes."""
+    path = tmp_path / "x.safetensors"
+    generators.save(path, generator)
+    tensors, wide = safetensors.torch.load_file(path), generator.plan.changed(generator_width=512)
+    facts = {"format": generators.FORMAT, "plan": wide.model_dump_json(), "iteration": "1", "images": "1"}
+    path.write_bytes(safetensors.torch.save(tensors, facts))
+    with pytest.raises(
+        DataError, match=r"generator/0.weight is F32 \(4, 16, 4, 4\), its plan says F32 \(4, 2048, 4, 4\)"
+    ):
+        generators.load(path)
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path, generator):
+    generator.average.generator[7] = float("nan")
+    generators.save(tmp_path / "x.safetensors", generator)
+    with pytest.raises(DataError, match="not finite"):
+        generators.load(tmp_path / "x.safetensors")
+
+
+def test_a_file_does_not_tell_where_the_images_lay(tmp_path, generator, tiny):
+    private = generators.Generator(tiny.changed(data="folder:/home/anna/faces"), generator.average, 1, 1)
+    generators.save(tmp_path / "x.safetensors", private)
+    assert b"anna" not in (tmp_path / "x.safetensors").read_bytes()
+    assert generators.load(tmp_path / "x.safetensors").plan.data == "folder:faces"

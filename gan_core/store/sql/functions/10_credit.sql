@@ -18,3 +18,9 @@ CREATE FUNCTION student.my_credit() RETURNS TABLE (units bigint, images bigint, 
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
     SELECT units, images, seconds FROM ledger WHERE student_id = student.whoami()
 $$;
+
+-- A student's own choice, and nobody else's: to be named among the contributors of a model that is shown to the world.
+CREATE FUNCTION student.be_named(p_named boolean) RETURNS boolean
+LANGUAGE sql SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
+    UPDATE students SET named = p_named WHERE id = student.whoami() RETURNING named
+$$;

@@ -16,14 +16,15 @@ GRANT EXECUTE ON FUNCTION
     student.release(bigint, uuid, text, boolean),
     student.my_credit(),
     student.my_machines(),
-    student.leaderboard()
+    student.leaderboard(),
+    student.be_named(boolean)
 TO classgan_student;
 
 -- The students' functions run with the rights of a role that nobody can log in as and that may do only what they need:
 -- a fault in one of them is not the instructor's password.
 GRANT USAGE ON SCHEMA classgan, student TO classgan_owner;
-GRANT UPDATE (created_at) ON classgan.students TO classgan_owner;  -- never written: it is what locking a row asks for
 GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, classgan.weights, classgan.ledger TO classgan_owner;
+GRANT UPDATE (named) ON classgan.students TO classgan_owner;  -- lets them lock the row, too
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
 GRANT SELECT, UPDATE ON classgan.units TO classgan_owner;

@@ -1,0 +1,31 @@
+"""The report at a training's end: a page in the outputs folder and in Prefect."""
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from gan_core.settings import settings
+from tasks import artifacts
+
+
+@task(task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
+def report(name: str) -> str:
+    """Write report.md with the curves beside it, and show it in Prefect with the pictures inside; returns its file."""
+    from gan_core import pictures
+    from gan_core.curves import draw_curves
+    from gan_core.exports import story
+    from gan_core.store.engine import Link
+
+    folder = settings().outputs / name
+    with Link(settings().database_url) as link:
+        told = link.call(lambda c: story.story(c, name))
+    curves = draw_curves(told.history, told.evaluations)
+    pictures.write(folder / "curves.png", curves)
+    shown = {"curves.png": curves}
+    sources = {"curves.png": "curves.png"}
+    if grids := sorted((folder / "samples").glob("iteration_*.png")):
+        shown["samples.png"], sources["samples.png"] = grids[-1].read_bytes(), f"samples/{grids[-1].name}"
+    path = folder / "report.md"
+    pictures.write(path, story.report(told, sources).encode())
+    with artifacts.skipped_if_prefect_is_away(f"the report of {name}"):
+        artifacts.show_report(name, story.report(told, {n: pictures.data_uri(png) for n, png in shown.items()}))
+    return str(path)
