@@ -108,6 +108,7 @@ def _claim_statement() -> str:
         .replace("chosen.id", "1")
         .replace("chosen.iteration", "0")
         .replace("want", "3")
+        .replace("have", "0")
     )
 
 
