@@ -2,27 +2,15 @@
 
 import shutil
 import threading
-from collections.abc import Iterator
 
 import pytest
-from fake_data_hub import Hub, Repo, data_hub, parquet
+from fake_data_hub import Repo, parquet
 from picture_files import numbered, who, zipped
 
-from gan_core import downloads
 from gan_core.errors import DataError
 
 COMMIT = "a" * 40
 DATA = "huggingface:ada/faces"
-
-
-@pytest.fixture
-def hub(monkeypatch) -> Iterator[Hub]:
-    with data_hub() as hub:
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
-        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
-        monkeypatch.setattr("huggingface_hub.hf_api.constants.ENDPOINT", hub.url)
-        monkeypatch.setattr(downloads, "FIRST_PAUSE", 0.01)
-        yield hub
 
 
 @pytest.fixture
