@@ -120,18 +120,24 @@ def open_images(
 
 def find_source(data: str, cache: Path, base: Path = Path(), progress: Progress | None = None) -> Source:
     """Where the images of a plan's `data` come from. Raises DataError if it is nowhere."""
+    kind, place = kind_and_place(data)
+    return SOURCES[kind](place, Where(base, cache / "downloads", progress or (lambda done, total: None)))
+
+
+def kind_and_place(data: str) -> tuple[str, str]:
+    """`folder:faces` → folder, faces. Raises DataError for a word that isn't in SOURCES, or if what it needs is missing."""
     kind, _, place = data.partition(":")
     kind, _, option = kind.partition("#")  # celeba#Male
     place += f"#{option}" if option else ""
     if kind not in SOURCES or (bool(place) == (kind == "digits") and kind != "celeba"):
         raise DataError(f"Unknown data {data!r}. Write {FORMS}.")
-    return SOURCES[kind](place, Where(base, cache / "downloads", progress or (lambda done, total: None)))
+    return kind, place
 
 
 def prepared_part(source: Source, index: int, shape: tuple[int, int, int], cache: Path, progress: Progress | None = None) -> Cached:
     """One part's resized images, fetched and built first unless they are there. Raises DataError as open_images does."""
-    kind, part = source.name.partition(":")[0], source.parts[index]
-    folder = cache / f"{kind.partition('#')[0]}-{shape[0]}x{shape[2]}-{digest(part.stamp, TRANSFORM_VERSION)}"
+    (kind, _), part = kind_and_place(source.name), source.parts[index]
+    folder = cache / f"{kind}-{shape[0]}x{shape[2]}-{digest(part.stamp, TRANSFORM_VERSION)}"
     return prepared(folder, shape, part.files, progress)
 
 
@@ -182,7 +188,7 @@ def require_same_data(images: ImageSet, fingerprint: str, images_expected: int) 
 
 def remedy_for(data: str) -> str:
     """What a person does about data that differs from the training's."""
-    match data.partition(":")[0].partition("#")[0]:
+    match kind_and_place(data)[0]:
         case "digits":
             return "run `pip install --upgrade 'classgan[digits]'`"
         case "huggingface" | "torchvision":

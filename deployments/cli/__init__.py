@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from deployments.cli.data import data
 from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.students import students
 from deployments.cli.trainings import trainings
@@ -151,3 +152,4 @@ def migrate() -> None:
 
 app.add_typer(trainings)
 app.add_typer(students, name="students")
+app.add_typer(data, name="data")

@@ -8,7 +8,15 @@ from pathlib import Path
 from psycopg import Connection
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from deployments.door import Door
@@ -161,7 +169,7 @@ def open_with_bar(plan: Plan, cache: Path):
     with Progress(
         TextColumn("preparing images"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TaskProgressColumn(),
         TimeRemainingColumn(),
         console=console,
         transient=True,
