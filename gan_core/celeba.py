@@ -85,7 +85,9 @@ def _fetch(where: Where) -> None:
 
     try:
         while_telling(download, where)
-    except Exception as exc:  # torchvision and gdown raise anything: no module, no network, quota, a web page instead of the zip
+    except (
+        Exception
+    ) as exc:  # torchvision and gdown raise anything: no module, no network, quota, a web page instead of the zip
         raise DataError(
             f"CelebA is not on this machine, and fetching it from Google Drive failed ({exc}). Put img_align_celeba.zip, as it is, "
             f"into {where.base.resolve()}, with {ATTRIBUTES} beside it if you want labels, or name its place: celeba:PATH."

@@ -109,9 +109,7 @@ def _part(repo: str, listing: dict[str, Any], name: str, path: Path, where: Wher
     from huggingface_hub import constants, hf_hub_url
 
     size, sha256, sha1 = listing["files"][name]
-    url = hf_hub_url(
-        repo, name, repo_type=listing["kind"], revision=listing["commit"], endpoint=constants.ENDPOINT
-    )
+    url = hf_hub_url(repo, name, repo_type=listing["kind"], revision=listing["commit"], endpoint=constants.ENDPOINT)
     remote = Remote(url, size, sha256, sha1)
     opened = zip_files if name.endswith(".zip") else partial(_parquet_files, url=url)
 

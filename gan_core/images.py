@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
@@ -15,9 +15,9 @@ from gan_core.celeba import celeba
 from gan_core.errors import DataError
 from gan_core.hub_data import huggingface
 from gan_core.image_cache import TRANSFORM_VERSION, Cached, Progress, prepared
-from gan_core.sources import Part, Source, Where, digest, digits, folder, zip_file
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units
+from gan_core.sources import Source, Where, digest, digits, folder, zip_file
 from gan_core.units import Shard, WorkUnit
 from gan_core.vision import torchvision
 
@@ -114,7 +114,9 @@ def open_images(
         DataError: the data is missing or mostly broken, or there is no room for the cache.
     """
     source = find_source(data, cache, base, progress)
-    parts = [prepared_part(source, i, (image_size, image_size, channels), cache, progress) for i in range(len(source.parts))]
+    parts = [
+        prepared_part(source, i, (image_size, image_size, channels), cache, progress) for i in range(len(source.parts))
+    ]
     return joined(data, source, parts)
 
 
@@ -134,7 +136,9 @@ def kind_and_place(data: str) -> tuple[str, str]:
     return kind, place
 
 
-def prepared_part(source: Source, index: int, shape: tuple[int, int, int], cache: Path, progress: Progress | None = None) -> Cached:
+def prepared_part(
+    source: Source, index: int, shape: tuple[int, int, int], cache: Path, progress: Progress | None = None
+) -> Cached:
     """One part's resized images, fetched and built first unless they are there. Raises DataError as open_images does."""
     (kind, _), part = kind_and_place(source.name), source.parts[index]
     folder = cache / f"{kind}-{shape[0]}x{shape[2]}-{digest(part.stamp, TRANSFORM_VERSION)}"

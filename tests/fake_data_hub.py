@@ -37,7 +37,15 @@ class Repo:
             {"rfilename": name, "size": len(c), "blobId": git_name(c), **({"lfs": lfs(c)} if len(c) > 2000 else {})}
             for name, c in self.files.items()
         ]
-        return {"_id": "1", "id": "any", "sha": self.commit, "siblings": files, "private": False, "tags": [], "downloads": 0}
+        return {
+            "_id": "1",
+            "id": "any",
+            "sha": self.commit,
+            "siblings": files,
+            "private": False,
+            "tags": [],
+            "downloads": 0,
+        }
 
 
 def git_name(content: bytes) -> str:
@@ -80,7 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
         if gate := repo.held_back.get(name):
             gate.wait()
         if statuses := repo.errors.get(name):
-            return self._fail(statuses.pop(0), "")
+            self._fail(statuses.pop(0), "")
+            return
         content = repo.files[name]
         start = int(wanted[6:].rstrip("-")) if wanted else 0
         ends = repo.breaks.get(name)

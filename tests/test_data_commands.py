@@ -64,7 +64,7 @@ def test_check_compares_with_a_training(classgan, photos, connection, database, 
     trainings.start(connection, row.id, mark, 7, 100, b"weights", photos)
     assert "They are those of training 'lesson'." in classgan("check", photos, "--training", "lesson")
     (tmp_path / "photos" / "dogs" / "000.png").unlink()
-    with pytest.raises(DataError, match="is other data here .* 6 images, 1 left out as broken"):
+    with pytest.raises(DataError, match=r"is other data here .* 6 images, 1 left out as broken"):
         classgan("check", photos, "--training", "lesson")
 
 

@@ -15,7 +15,8 @@ DataArgument = Annotated[
     ),
 ]
 SizeOption = Annotated[
-    int | None, typer.Option("--image-size", "-s", help="Height and width in pixels: 32, 64 or 128. Left out: 64; digits: 32.")
+    int | None,
+    typer.Option("--image-size", "-s", help="Height and width in pixels: 32, 64 or 128. Left out: 64; digits: 32."),
 ]
 ChannelsOption = Annotated[
     int | None, typer.Option("--channels", "-c", help="1 for grey images, 3 for colour. Left out: 3; digits: 1.")

@@ -208,7 +208,9 @@ units = Table(
     Column("indices", ARRAY(Integer), nullable=False),
     Column("images", Integer, nullable=False),
     Column("seed", BigInteger, nullable=False),
-    Column("reach", Integer, nullable=False, server_default="0"),  # images, from the first on, that it takes; 0: all are there
+    Column(
+        "reach", Integer, nullable=False, server_default="0"
+    ),  # images, from the first on, that it takes; 0: all are there
     Column("state", UNIT_STATE, nullable=False, server_default="open"),
     Column("attempts", Integer, nullable=False, server_default="0"),
     Column("lease_id", BigInteger, ForeignKey("classgan.leases.id")),  # the latest one

@@ -8,7 +8,9 @@ from picture_files import numbered, who, zipped
 
 from gan_core.errors import DataError
 
-TABLE = "4\nMale Smiling\n" + "".join(f"{i:03}.png {'1' if i < 2 else '-1'} {'1' if i % 2 else '-1'}\n" for i in range(4))
+TABLE = "4\nMale Smiling\n" + "".join(
+    f"{i:03}.png {'1' if i < 2 else '-1'} {'1' if i % 2 else '-1'}\n" for i in range(4)
+)
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def test_an_attribute_that_is_not_there_is_named(open_, tmp_path, faces):
     with pytest.raises(DataError, match=r"need list_attr_celeba\.txt beside .*img_align_celeba"):
         open_("celeba#Male", base=tmp_path)
     (faces.parent / "list_attr_celeba.txt").write_text(TABLE)
-    with pytest.raises(DataError, match="knows no attribute 'Hairy'. Choose one of: Male, Smiling"):
+    with pytest.raises(DataError, match=r"knows no attribute 'Hairy'\. Choose one of: Male, Smiling"):
         open_("celeba#Hairy", base=tmp_path)
 
 

@@ -81,8 +81,12 @@ def test_stratified_without_labels_says_what_to_do():
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @settings(max_examples=60, deadline=None)
-@given(shards=st.lists(st.integers(1, 90), min_size=1, max_size=6), per_unit=st.integers(2, 40), epochs=st.integers(1, 3))
-def test_with_shards_each_unit_stays_in_one_and_an_epoch_still_holds_every_image_once(sampler, shards, per_unit, epochs):
+@given(
+    shards=st.lists(st.integers(1, 90), min_size=1, max_size=6), per_unit=st.integers(2, 40), epochs=st.integers(1, 3)
+)
+def test_with_shards_each_unit_stays_in_one_and_an_epoch_still_holds_every_image_once(
+    sampler, shards, per_unit, epochs
+):
     images = sum(shards)
     plan, labels, detail = plan_for(sampler, per_unit, per_unit), np.arange(images) % 3, np.arange(images) % 7
     ends, position, seen = np.cumsum(shards), 0, [Counter() for _ in range(epochs)]

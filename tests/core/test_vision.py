@@ -46,12 +46,16 @@ def test_the_names_are_those_that_need_only_a_folder():
 
 @pytest.mark.parametrize("name", ["ImageFolder", "os", "mnist", "FakeData"])
 def test_no_other_name_is_called(open_, name):
-    with pytest.raises(DataError, match=f"torchvision has no image data set '{name}' to fetch. Choose one of: .*CIFAR10"):
+    with pytest.raises(
+        DataError, match=f"torchvision has no image data set '{name}' to fetch. Choose one of: .*CIFAR10"
+    ):
         open_(f"torchvision:{name}")
 
 
 def test_a_failed_download_is_a_sentence(open_, monkeypatch):
-    monkeypatch.setattr("torchvision.datasets.MNIST.download", lambda self: (_ for _ in ()).throw(OSError("no network")))
+    monkeypatch.setattr(
+        "torchvision.datasets.MNIST.download", lambda self: (_ for _ in ()).throw(OSError("no network"))
+    )
     with pytest.raises(DataError, match=r"torchvision:MNIST can't be fetched into .*downloads \(no network\)"):
         open_("torchvision:MNIST")
 

@@ -11,7 +11,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("trainings", sa.Column("data_source", sa.Text(), server_default="", nullable=False), schema="classgan")
+    op.add_column(
+        "trainings", sa.Column("data_source", sa.Text(), server_default="", nullable=False), schema="classgan"
+    )
     op.add_column(
         "trainings",
         sa.Column("data_shards", postgresql.JSONB(), server_default=sa.text("'[]'::jsonb"), nullable=False),
