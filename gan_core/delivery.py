@@ -61,7 +61,7 @@ class Delivery:
                 pause = PAUSE
             except _Closed:
                 return
-            except DataError as exc:
+            except Exception as exc:  # noqa: BLE001  whatever it is: without this thread the machine would wait for ever
                 log.warning("%s Trying again in %.0f s.", exc, pause)
                 self._closed.wait(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
@@ -74,6 +74,8 @@ class Delivery:
         """
         plan, expected, number = checked_plan(self._training.plan), self._training.shards, len(parts)
         data = self._training.data_source or plan.data
+        if not parts:
+            log.info("Fetching the images of %r: %s.", self._training.name, data)
         source = find_source(data, self._cache, self._base, self._progress)
         if len(source.parts) != len(expected):
             raise DataError(f"{data} has {len(source.parts)} files here, {len(expected)} in the training.")

@@ -41,11 +41,21 @@ def fetch(
     """The file at `path`, fetched unless it is there. Another process that wants it too waits.
 
     Raises:
-        DataError: the server doesn't answer, refuses, or sends other bytes than it promised.
+        DataError: the server doesn't answer, refuses, or sends other bytes than it promised; or there is no room.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_file():
         return path
+    try:
+        return _fetched(remote, path, headers, progress)
+    except OSError as exc:
+        raise DataError(
+            f"{remote.url} can't be written to {path.parent} ({exc}). It needs {remote.size:,} bytes there: free some space, or set "
+            "CLASSGAN_HOME to a folder on another disk; what is here already is kept."
+        ) from exc
+
+
+def _fetched(remote: Remote, path: Path, headers: Mapping[str, str], progress: Progress) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with alone(path, lambda: progress(0, max(1, remote.size))):
         if path.is_file():
             return path

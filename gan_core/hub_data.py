@@ -13,7 +13,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gan_core.downloads import Remote, fetch
@@ -68,6 +68,16 @@ def _listing(repo: str, revision: str, downloads: Path) -> dict[str, Any]:
     if COMMIT.fullmatch(revision) and (kept / f"{revision}.json").is_file():
         return json.loads((kept / f"{revision}.json").read_bytes())
     kind, info = _asked(repo, revision)
+    # They become paths here, and whoever answers for the hub need not be the hub.
+    odd = [
+        file.rfilename
+        for file in info.siblings
+        if ".." in PurePosixPath(file.rfilename).parts or file.rfilename[:1] == "/"
+    ]
+    if odd or not COMMIT.fullmatch(info.sha or ""):
+        raise DataError(
+            f"{repo} lists what can't be in a repository: {', '.join(odd) or info.sha}. Nothing was fetched."
+        )
     files = {
         file.rfilename: [file.size or 0, file.lfs.sha256 if file.lfs else "", file.blob_id or ""]
         for file in info.siblings

@@ -116,10 +116,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def data_hub() -> Iterator[Hub]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+def data_hub(host: str = "127.0.0.1") -> Iterator[Hub]:
+    server = ThreadingHTTPServer((host, 0), _Handler)
     server.daemon_threads = True
-    hub = Hub(f"http://127.0.0.1:{server.server_port}")
+    hub = Hub(f"http://{host}:{server.server_port}")
     server.RequestHandlerClass = type("Handler", (_Handler,), {"hub": hub})
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

@@ -7,6 +7,7 @@ import pytest
 from fake_data_hub import Repo, parquet
 from picture_files import numbered, who, zipped
 
+from gan_core import downloads
 from gan_core.errors import DataError
 
 COMMIT = "a" * 40
@@ -153,3 +154,19 @@ def test_two_processes_fetch_a_file_once(open_, faces, hub):
         thread.join()
     assert found == [12, 12]
     assert len(hub.asked) == 2
+
+
+def test_a_file_name_that_leads_elsewhere_is_refused(open_, hub, tmp_path):
+    hub.repos["ada/faces"] = Repo("dataset", {"../../../../train.parquet": parquet(range(3))})
+    with pytest.raises(DataError, match=r"lists what can't be in a repository: \.\./\.\./"):
+        open_(DATA)
+    assert not hub.asked
+
+
+def test_no_room_is_a_sentence_with_the_size(open_, faces, monkeypatch):
+    def full(*args) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(downloads, "_append", full)
+    with pytest.raises(DataError, match=r"No space left on device\)\. It needs [\d,]+ bytes there"):
+        open_(DATA)
