@@ -256,7 +256,7 @@ PRESETS: Mapping[str, Plan] = MappingProxyType(
         "demo": Plan(),
         # Radford et al. 2015 (arXiv:1511.06434), section 4, trained with averaged gradients: 3,576,704 + 2,765,568 parameters.
         "dcgan": Plan(
-            data="folder:data/img_align_celeba",
+            data="celeba",
             image_size=64,
             channels=3,
             mirror=True,
@@ -280,7 +280,7 @@ PRESETS: Mapping[str, Plan] = MappingProxyType(
         ),
         # The same size, made to last: spectral norm and hinge loss (Miyato et al. 2018, arXiv:1802.05957), averaged generator.
         "better": Plan(
-            data="folder:data/img_align_celeba",
+            data="celeba",
             image_size=64,
             channels=3,
             mirror=True,

@@ -103,6 +103,7 @@ class Shift:
         self._prepared: dict[int, Prepared] = {}
         self._delivery: Delivery | None = None  # of a training's images
         self._sought = float("-inf")  # when it was last looked for one
+        self._local: set[int] = set()  # trainings whose data lies on every machine: nothing to fetch
         self._open: set[int] = set()  # leases not yet answered
         self._lost: set[int] = set()  # leases that the database no longer counts as ours
         self._pulse = Pulse()
@@ -182,9 +183,11 @@ class Shift:
                 return
             self._delivery.close()
             self._delivery = None
-        for number in wanted:
+        for number in sorted(wanted.keys() - self._local):
             known = self._main.call(lambda c, n=number: student.read_training(c, n))
-            if known.shards:
+            if known.data_fingerprint and not known.shards:
+                self._local.add(number)
+            elif known.shards:
                 self._delivery = Delivery(number, known, self.cache, self.data)
                 return
 

@@ -159,7 +159,7 @@ def test_a_fresh_machine_earns_credit_with_the_first_file_of_the_data(campus, pl
     try:
         campus.join(campus.invite("dorothy"))
         earned = "SELECT sum(c.images) FROM classgan.contributions AS c JOIN classgan.trainings AS t ON t.id = c.training_id WHERE t.name = 'faces' AND c.verdict = 'accepted'"
-        wait_until(lambda: campus.ask(earned)[0][0], 120, "dorothy's first accepted unit, from the invite on")
+        wait_until(lambda: campus.ask(earned)[0][0], 180, "dorothy's first accepted unit, from the invite on")
         home = campus.folder / "dorothy's machine"
         assert list(home.rglob(first))
         assert not list(home.rglob(second))
