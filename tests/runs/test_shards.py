@@ -9,7 +9,9 @@ from classroom import Classroom, same_bits
 from fake_data_hub import Repo, parquet
 from poll import wait_until
 
+from deployments.doctor import Doctor, Doubt
 from gan_core.coordinator import Coordinator
+from gan_core.settings import settings
 from gan_core.shift import Shift
 from gan_core.trainer import train_local
 
@@ -98,3 +100,19 @@ def test_a_shard_that_is_other_data_is_never_computed_with(classroom, faces, pla
 def test_the_unit_size_cannot_change_where_units_end_with_their_shard(plan):
     assert plan.conflicts_with(plan.changed(images_per_unit=24)) == ["images_per_unit"]
     assert plan.changed(shards="off").conflicts_with(plan.changed(shards="off", images_per_unit=24)) == []
+
+
+def test_the_doctor_says_that_the_data_can_be_fetched_or_why_not(classroom, faces, plan, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLASSGAN_HOME", str(tmp_path / "home"))
+    settings.cache_clear()
+    doctor = object.__new__(Doctor)  # this check needs its database only
+    doctor.database = classroom.student_url("ada")
+    try:
+        with Coordinator(classroom.url, "test", plan, classroom.cache):
+            assert "of test (2 files) can be fetched" in doctor.data()
+            assert not list((tmp_path / "home").rglob("*.parquet"))
+            monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+            with pytest.raises(Doubt, match=r"training 'test': .* `pip install 'classgan\[hub\]'"):
+                doctor.data()
+    finally:
+        settings.cache_clear()
