@@ -237,8 +237,8 @@ class Doctor:
         return f"{name}, {4 * len(grey) / (time.perf_counter() - started):,.0f} images/s of the demo's model"
 
     def data(self) -> str:
-        """Whether this machine has the images of the trainings that run now."""
-        from gan_core.images import open_images
+        """Whether this machine has the images of the trainings that run now, or can fetch them."""
+        from gan_core.images import find_source, open_images
         from gan_core.plan import checked_plan
         from gan_core.settings import settings
 
@@ -247,9 +247,14 @@ class Doctor:
                 name: student.read_training(connection, number)
                 for number, name in student.trainings(connection).items()
             }
+        to_fetch: list[str] = []
         for name, training in waiting.items():
             plan = checked_plan(training.plan)
             try:
+                if training.shards:  # fetched while it works: enough that it can be
+                    source = find_source(training.data_source or plan.data, settings().cache, settings().data)
+                    to_fetch.append(f"{name} ({len(source.parts)} file{'s' if len(source.parts) > 1 else ''})")
+                    continue
                 open_images(
                     plan.data,
                     image_size=plan.image_size,
@@ -259,6 +264,8 @@ class Doctor:
                 )
             except GanError as exc:
                 raise Doubt(f"training {name!r}: {exc}") from exc
+        if to_fetch:
+            return f"of {', '.join(to_fetch)} can be fetched; this machine computes as soon as the first file is here"
         return f"of {', '.join(waiting)} is here" if waiting else "no training runs now"
 
     def _ask(self, path: str):

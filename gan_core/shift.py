@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import torch
 from psycopg import Connection
 
+from gan_core.delivery import Delivery
 from gan_core.errors import PayloadError, StoreError
 from gan_core.gradients import contribute, warm_up
 from gan_core.images import ImageSet, open_images, require_same_data
@@ -26,6 +27,7 @@ from gan_core.units import Lease, Measures, Submission, Verdict
 
 log = logging.getLogger("classgan.shift")
 
+LOOK = 5.0  # seconds between looks for a training whose data has to be fetched, while there is nothing to do
 TICK = 1.0  # seconds between looks for work when nobody notifies
 HEARTBEAT = 5.0  # seconds; a lease of the shortest sensible length, 15 s, survives two lost beats
 PAUSE_AFTER_FAULT = 10.0  # seconds, after a unit that this machine could not compute
@@ -99,6 +101,9 @@ class Shift:
         self._main = Link(url, should_stop=self.should_stop, on_connect=self._listen)
         self._upload = Link(url, should_stop=self.should_stop)
         self._prepared: dict[int, Prepared] = {}
+        self._delivery: Delivery | None = None  # of a training's images
+        self._sought = float("-inf")  # when it was last looked for one
+        self._local: set[int] = set()  # trainings whose data lies on every machine: nothing to fetch
         self._open: set[int] = set()  # leases not yet answered
         self._lost: set[int] = set()  # leases that the database no longer counts as ours
         self._pulse = Pulse()
@@ -134,9 +139,12 @@ class Shift:
         idle_since = time.monotonic()
         try:
             while not self.should_stop() and time.monotonic() - self.tally.started < max_seconds:
-                lease = self._main.call(lambda c: student.claim(c, self.worker, self.boot))
+                lease = self._main.call(self._claim)
                 if lease is None:
                     pending = self._settled(pending, report)
+                    self._seek_data()
+                    if self._delivery is not None and not self._delivery.is_complete:
+                        idle_since = time.monotonic()  # what this machine waits for is on its way
                     if time.monotonic() - idle_since > idle_seconds:
                         break
                     self._main.call(lambda c: wait_for_notice(c, TICK))
@@ -150,12 +158,38 @@ class Shift:
             self._settled(pending, report)
         finally:
             uploads.shutdown()
+            if self._delivery is not None:
+                self._delivery.close()
             self._give_back("the shift ended")
             self._ended.set()
             heart.join()
             self._main.close()
             self._upload.close()
         return self.tally
+
+    def _claim(self, connection: Connection) -> Lease | None:
+        if (delivery := self._delivery) is None:
+            return student.claim(connection, self.worker, self.boot)
+        return student.claim(connection, self.worker, self.boot, delivery.training_id, delivery.ready)
+
+    def _seek_data(self) -> None:
+        """Begin to fetch the images of a training that wants workers, if they come in shards. No lease waits for it."""
+        if time.monotonic() - self._sought < LOOK:
+            return
+        self._sought = time.monotonic()
+        wanted = self._main.call(student.trainings)
+        if self._delivery is not None:
+            if self._delivery.training_id in wanted:
+                return
+            self._delivery.close()
+            self._delivery = None
+        for number in sorted(wanted.keys() - self._local):
+            known = self._main.call(lambda c, n=number: student.read_training(c, n))
+            if known.data_fingerprint and not known.shards:
+                self._local.add(number)
+            elif known.shards:
+                self._delivery = Delivery(number, known, self.cache, self.data)
+                return
 
     def _listen(self, connection: Connection) -> None:
         connection.execute("LISTEN classgan_work")
@@ -212,10 +246,12 @@ class Shift:
         if training is None:
             known = self._main.call(lambda c: student.read_training(c, lease.training_id))
             plan = checked_plan(known.plan)
-            images = open_images(
-                plan.data, image_size=plan.image_size, channels=plan.channels, cache=self.cache, base=self.data
-            )
-            require_same_data(images, known.data_fingerprint, known.data_images)
+            images = self._delivered(lease)
+            if images is None:
+                images = open_images(
+                    plan.data, image_size=plan.image_size, channels=plan.channels, cache=self.cache, base=self.data
+                )
+                require_same_data(images, known.data_fingerprint, known.data_images)
             warm_up(plan)
             training = Prepared(
                 known.name,
@@ -226,6 +262,7 @@ class Shift:
                 known.plan_version,
             )
             self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two
+        training.images = self._delivered(lease) or training.images
         if training.iteration != lease.iteration:
             payload = self._main.call(lambda c: student.weights(c, lease.training_id, lease.iteration))
             if payload is None:
@@ -233,6 +270,11 @@ class Shift:
             training.weights = decode(payload, training.layout, training.plan.weights_codec)
             training.iteration = lease.iteration
         return training
+
+    def _delivered(self, lease: Lease) -> ImageSet | None:
+        """The images that have come so far, if this lease's training is the one that they come for."""
+        delivery = self._delivery
+        return delivery.images if delivery is not None and delivery.training_id == lease.training_id else None
 
     def _submit(self, lease: Lease, payload: bytes, measures: Measures) -> tuple[Lease, Measures, Submission]:
         answer = self._upload.call(lambda c: student.submit(c, lease.id, self.boot, measures, payload))

@@ -8,12 +8,11 @@ from collections.abc import Callable
 
 from gan_core.gradients import adam as make_adam
 from gan_core.gradients import batches, contribute, discriminator_gradient, generator_gradient, step
-from gan_core.images import ImageSet
+from gan_core.images import ImageSet, next_units
 from gan_core.losses import LOSSES
 from gan_core.models import Networks, Vectors, layout_of
 from gan_core.plan import Plan
 from gan_core.policies.codecs import decode, encode
-from gan_core.policies.sampling import cut_units
 from gan_core.units import Measures, WorkUnit
 from gan_core.update import State, advance, aggregate_all, initial_state
 
@@ -32,7 +31,7 @@ def train_local(
     layout, networks = layout_of(plan), Networks(plan)
     state = state or initial_state(plan)
     while not plan.is_done(state.iteration, state.position, len(images)):
-        units, position = cut_units(plan, state.position, len(images), images.labels)
+        units, position = next_units(plan, state.position, images)
         weights = decode(encode(state.weights, layout, plan.weights_codec), layout, plan.weights_codec)
         measures: list[Measures] = []
 
@@ -64,7 +63,7 @@ def train_plain(plan: Plan, images: ImageSet, watch: Watcher = lambda state, mea
         make_adam(d_parameters, plan.learning_rate_d, plan),
     )
     while not plan.is_done(state.iteration, state.position, len(images)):
-        units, position = cut_units(plan, state.position, len(images), images.labels)
+        units, position = next_units(plan, state.position, images)
         for unit in units:
             for real, noise in batches(plan, networks, images, unit):
                 fake = networks.generator(noise)

@@ -92,6 +92,14 @@ class EventKind(StrEnum):
     FAILED = "failed"
 
 
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A stretch of a data set that is fetched and prepared by itself."""
+
+    images: int
+    fingerprint: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkUnit:
     """A slice of an epoch's order: the smallest thing that is handed out."""
@@ -100,6 +108,7 @@ class WorkUnit:
     epoch: int
     indices: tuple[int, ...]  # images of the data set
     seed: int  # 63 bits: noise, mirroring and stochastic rounding all come from it
+    reach: int = 0  # so many images, from the first on, a machine must have; 0 where the data is no matter of shards
 
     @property
     def images(self) -> int:

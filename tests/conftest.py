@@ -13,6 +13,7 @@ import psycopg
 import pytest
 import torch
 from classroom import Classroom
+from fake_data_hub import Hub, data_hub
 from xdist.scheduler import LoadScopeScheduling
 
 from deployments.postgres import Postgres
@@ -155,6 +156,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def digits(cache: Path) -> ImageSet:
     """The 5,000 real digits at 32x32."""
     return open_images("digits", image_size=32, channels=1, cache=cache)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub of our own, to which huggingface_hub leads as if HF_ENDPOINT said so."""
+    with data_hub() as hub:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr("gan_core.downloads.FIRST_PAUSE", 0.01)
+        yield hub
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from deployments.cli.data import data
 from deployments.cli.kubernetes import kubernetes
 from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.students import students
@@ -182,3 +183,4 @@ app.add_typer(watch)
 app.add_typer(trainings)
 app.add_typer(students, name="students")
 app.add_typer(kubernetes, name="kubernetes")
+app.add_typer(data, name="data")

@@ -49,7 +49,7 @@ def create_units(
         target_seconds: that leases are sized for; 0 leaves it to the plan.
     """
     connection.execute(
-        "SELECT classgan.create_units(%s, %s, %s, %s, %s, %s::integer[], %s::bigint[], %s::integer[], %s::integer[])",
+        "SELECT classgan.create_units(%s, %s, %s, %s, %s, %s::integer[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[])",
         (
             training_id,
             iteration,
@@ -60,6 +60,7 @@ def create_units(
             [u.seed for u in units],
             [u.images for u in units],
             [index for u in units for index in u.indices],
+            [u.reach for u in units],
         ),
     )
 

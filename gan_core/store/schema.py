@@ -73,6 +73,8 @@ trainings = Table(
     Column("position", BigInteger, nullable=False, server_default="0"),  # handed out: where the sampler continues
     Column("data_fingerprint", Text, nullable=False, server_default=""),
     Column("data_images", BigInteger, nullable=False, server_default="0"),
+    Column("data_source", Text, nullable=False, server_default=""),  # where images come from, with the revision
+    Column("data_shards", JSONB, nullable=False, server_default=text("'[]'::jsonb")),  # images, fingerprint of each
     Column("payload_bytes", BigInteger, nullable=False, server_default="0"),  # of every contribution, exactly
     Column("plan_version", Integer, nullable=False, server_default="0"),  # grows with every change of the plan
     Column("given", JSONB),  # the plan as `train` was last given it: the same again changes nothing
@@ -207,6 +209,9 @@ units = Table(
     Column("indices", ARRAY(Integer), nullable=False),
     Column("images", Integer, nullable=False),
     Column("seed", BigInteger, nullable=False),
+    Column(
+        "reach", Integer, nullable=False, server_default="0"
+    ),  # images, from the first on, that it takes; 0: all are there
     Column("state", UNIT_STATE, nullable=False, server_default="open"),
     Column("attempts", Integer, nullable=False, server_default="0"),
     Column("lease_id", BigInteger, ForeignKey("classgan.leases.id")),  # the latest one

@@ -9,7 +9,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from gan_core.store.watching import Standing
-from gan_core.units import Lease, Measures, Submission, Verdict, WorkUnit
+from gan_core.units import Lease, Measures, Shard, Submission, Verdict, WorkUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,12 @@ class Assignment:
     plan_version: int
     data_fingerprint: str
     data_images: int
+    data_source: str  # with the revision; "" while no coordinator has opened it
+    data_shards: list[dict[str, Any]]  # images and fingerprint of each; none for data that lies on every machine
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return tuple(Shard(**shard) for shard in self.data_shards)
 
 
 def register(
@@ -34,12 +40,16 @@ def register(
     return row[0]
 
 
-def claim(connection: Connection, worker: int, boot: UUID) -> Lease | None:
-    """Lease the next units, or None when there is nothing to do."""
+def claim(connection: Connection, worker: int, boot: UUID, training: int = 0, images: int = 0) -> Lease | None:
+    """Lease the next units, or None when there is nothing to do.
+
+    Args:
+        images: of `training`, from the first on, that this machine has; matters where data is fetched in shards.
+    """
     rows = connection.execute(
         "SELECT lease_id, leased_until, training_id, iteration, plan_version, ordinal, epoch, indices, seed"
-        " FROM student.claim(%s, %s)",
-        (worker, boot),
+        " FROM student.claim(%s, %s, %s, %s)",
+        (worker, boot, training, images),
         binary=True,
     ).fetchall()
     if not rows:
@@ -60,7 +70,7 @@ def read_training(connection: Connection, training_id: int) -> Assignment:
     """What to compute with."""
     with connection.cursor(row_factory=class_row(Assignment)) as cursor:
         row = cursor.execute(
-            "SELECT name, plan, plan_version, data_fingerprint, data_images FROM student.read_training(%s)",
+            "SELECT name, plan, plan_version, data_fingerprint, data_images, data_source, data_shards FROM student.read_training(%s)",
             (training_id,),
         ).fetchone()
     assert row is not None, "a lease always names a training"

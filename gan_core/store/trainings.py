@@ -1,6 +1,7 @@
 """Trainings, their weights and checkpoints: what the coordinator reads and writes."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from psycopg import Connection
@@ -9,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from gan_core.errors import TrainingError
 from gan_core.store.events import KEPT_EVENTS
-from gan_core.units import TrainingState
+from gan_core.units import Shard, TrainingState
 
 KEPT_WEIGHTS = 3  # iterations a worker may still be fetching
 KEPT_CHECKPOINTS = 2
@@ -32,6 +33,7 @@ class TrainingRow:
     position: int
     data_fingerprint: str
     data_images: int
+    data_source: str  # where its images come from, with the revision; "" before its first start
     plan_version: int
     given: dict[str, Any] | None  # the plan as `train` was last given it
     wanted: dict[str, Any] | None  # the plan from the next iteration on
@@ -41,7 +43,7 @@ class TrainingRow:
 
 
 COLUMNS = (
-    "id, name, plan, state, message, iteration, images, position, data_fingerprint, data_images,"
+    "id, name, plan, state, message, iteration, images, position, data_fingerprint, data_images, data_source,"
     " plan_version, given, wanted"
 )
 
@@ -122,13 +124,21 @@ def set_message(connection: Connection, training_id: int, message: str) -> None:
 
 
 def start(
-    connection: Connection, training_id: int, fingerprint: str, images: int, payload_bytes: int, first_weights: bytes
+    connection: Connection,
+    training_id: int,
+    fingerprint: str,
+    images: int,
+    payload_bytes: int,
+    first_weights: bytes,
+    source: str = "",
+    shards: Sequence[Shard] = (),
 ) -> None:
     """Fix the data, store iteration 0's weights if there are none, and let workers claim: one transaction."""
     with connection.transaction():
         connection.execute(
-            "UPDATE classgan.trainings SET data_fingerprint = %s, data_images = %s, payload_bytes = %s, updated_at = now() WHERE id = %s",
-            (fingerprint, images, payload_bytes, training_id),
+            "UPDATE classgan.trainings SET data_fingerprint = %s, data_images = %s, data_source = %s, data_shards = %s,"
+            " payload_bytes = %s, updated_at = now() WHERE id = %s",
+            (fingerprint, images, source, Jsonb([asdict(shard) for shard in shards]), payload_bytes, training_id),
         )
         connection.execute(  # unless a person paused or cancelled it meanwhile
             "UPDATE classgan.trainings SET state = 'running', message = '' WHERE id = %s AND state IN ('queued', 'launching')",

@@ -18,6 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from acceptance.conftest import School
+from fake_data_hub import Hub, Repo, data_hub, parquet
 from kernels import cells, interrupt, opened, said
 from network import Network, hosts
 from poll import wait_until
@@ -30,6 +31,7 @@ from deployments.prefect_settings import clean_environment
 from deployments.processes import free_port, stop_trees
 from gan_core.store import ledger, logins
 from gan_core.store.engine import connect
+from gan_core.units import TrainingState
 from tasks import control
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -38,9 +40,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 class Campus(School):
     """A class that others reach, and their machines."""
 
-    def __init__(self, stack: LocalStack, door: Door, folder: Path, network: Network) -> None:
+    def __init__(self, stack: LocalStack, door: Door, folder: Path, network: Network, hub: Hub) -> None:
         super().__init__(stack)
-        self.door, self.folder, self.network = door, folder, network
+        self.door, self.folder, self.network, self.hub = door, folder, network, hub
         self.machines: list[subprocess.Popen[bytes]] = []
 
     def invite(self, login: str) -> Invite:
@@ -115,10 +117,15 @@ def answering(host: str, certificate: Path, key: Path, heard: list[bytes]) -> It
 @pytest.fixture(scope="module")
 def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campus]:
     folder = tmp_path_factory.mktemp("campus")
-    with hosts("ada", "grace", "alan", "hedy") as network:
+    with (
+        hosts("ada", "grace", "alan", "hedy", "dorothy") as network,
+        data_hub(network.address) as hub,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("HF_ENDPOINT", hub.url)
         door = made(folder / "home", (network.address,), "0.0.0.0", free_port(0), free_port(0), "")
         with LocalStack(folder / "home", folder / "outputs", door=door) as stack:
-            campus = Campus(stack, door, folder, network)
+            campus = Campus(stack, door, folder, network, hub)
             try:
                 yield campus
             finally:
@@ -177,6 +184,29 @@ def test_a_notebook_joins_shows_the_work_and_stops_at_the_interrupt_button(campu
     assert left == [(0,)]  # the unit at hand was finished or given back
     with connect(campus.stack.database) as connection:
         control.cancel(connection, "notebook", "the end of the test")
+
+
+def test_a_fresh_machine_earns_credit_with_the_first_file_of_the_data(campus, plan):
+    """As in Colab: an empty home, an invite, and a data set on the hub of which only a part has come so far."""
+    first, second = "train-0.parquet", "train-1.parquet"
+    files = {first: parquet(range(128)), second: parquet(range(128, 256))}
+    faces = campus.hub.repos["ada/faces"] = Repo("dataset", files)
+    campus.ask("UPDATE classgan.trainings SET state = 'cancelled' RETURNING id")
+    campus.start("faces", plan.changed(data="huggingface:ada/faces", channels=3))
+    wait_until(lambda: campus.state("faces") is TrainingState.RUNNING, 120, "the training's start")
+    faces.held_back[second] = gate = threading.Event()
+    try:
+        campus.join(campus.invite("dorothy"))
+        earned = "SELECT sum(c.images) FROM classgan.contributions AS c JOIN classgan.trainings AS t ON t.id = c.training_id WHERE t.name = 'faces' AND c.verdict = 'accepted'"
+        wait_until(lambda: campus.ask(earned)[0][0], 180, "dorothy's first accepted unit, from the invite on")
+        home = campus.folder / "dorothy's machine"
+        assert list(home.rglob(first))
+        assert not list(home.rglob(second))
+    finally:
+        gate.set()
+    wait_until(lambda: list(home.rglob(second)), 60, "the second file")
+    campus.await_iteration("faces", campus.iteration("faces") + 2)
+    campus.ask("UPDATE classgan.trainings SET state = 'cancelled' RETURNING id")
 
 
 def test_no_start_prepares_a_machine_that_the_ordinary_command_then_runs(campus):

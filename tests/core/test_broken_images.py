@@ -108,9 +108,9 @@ def test_a_folder_that_goes_away_halfway_is_not_taken_for_broken_images(open_, t
         ("zip:{0}/empty", r"There is no file .*/empty\."),
         ("zip:{0}/text.zip", r"text\.zip can't be read as a zip \(File is not a zip file\)"),
         ("zip:{0}/empty.zip", r"There is no image in .*/empty\.zip"),
-        ("folder:", "Unknown data 'folder:'. Write digits, folder:PATH or zip:PATH."),
+        ("folder:", "Unknown data 'folder:'. Write digits, folder:PATH, zip:PATH, celeba"),
         ("digits:5", "Unknown data 'digits:5'"),
-        ("celeba", "Unknown data 'celeba'"),
+        ("faces", "Unknown data 'faces'"),
     ],
 )
 def test_missing_data_is_named_with_the_next_step(open_, tmp_path, data, sentence):

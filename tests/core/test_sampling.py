@@ -20,10 +20,10 @@ def plan_for(sampler: str, per_unit: int, quorum: int) -> Plan:
 @settings(max_examples=60, deadline=None)
 @given(images=st.integers(1, 400), per_unit=st.integers(2, 90), factor=st.integers(1, 4), epochs=st.integers(1, 3))
 def test_an_epochs_units_hold_every_image_exactly_once(sampler, images, per_unit, factor, epochs):
-    plan, labels = plan_for(sampler, per_unit, per_unit * factor), np.arange(images) % 3
+    plan, labels, detail = plan_for(sampler, per_unit, per_unit * factor), np.arange(images) % 3, np.arange(images) % 7
     position, seen = 0, {epoch: Counter() for epoch in range(epochs)}
     while position < epochs * images:
-        units, position = cut_units(plan, position, images, labels)
+        units, position = cut_units(plan, position, images, labels, detail=detail)
         assert sum(u.images for u in units) >= plan.quorum
         assert [u.ordinal for u in units] == list(range(len(units)))
         for unit in units:
@@ -77,3 +77,59 @@ def test_stratified_units_hold_the_labels_evenly(digits):
 def test_stratified_without_labels_says_what_to_do():
     with pytest.raises(DataError, match="Choose `shuffled`"):
         cut_units(plan_for("stratified", 10, 10), 0, 100, None)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@settings(max_examples=60, deadline=None)
+@given(
+    shards=st.lists(st.integers(1, 90), min_size=1, max_size=6), per_unit=st.integers(2, 40), epochs=st.integers(1, 3)
+)
+def test_with_shards_each_unit_stays_in_one_and_an_epoch_still_holds_every_image_once(
+    sampler, shards, per_unit, epochs
+):
+    images = sum(shards)
+    plan, labels, detail = plan_for(sampler, per_unit, per_unit), np.arange(images) % 3, np.arange(images) % 7
+    ends, position, seen = np.cumsum(shards), 0, [Counter() for _ in range(epochs)]
+    while position < epochs * images:
+        units, position = cut_units(plan, position, images, labels, None, shards, detail)
+        for unit in units:
+            assert len({int(np.searchsorted(ends, i, side="right")) for i in unit.indices}) == 1
+            assert unit.reach == max(unit.indices) + 1
+            if unit.epoch < epochs:
+                seen[unit.epoch].update(unit.indices)
+    assert all(counter == Counter(range(images)) for counter in seen)
+
+
+def test_with_shards_the_units_of_all_are_mixed():
+    """So that a machine with the first shard finds something in nearly every iteration."""
+    units, _ = cut_units(plan_for("shuffled", 10, 1000), 0, 1000, shards=[250] * 4)
+    first = [unit.ordinal for unit in units if unit.reach <= 250]
+    assert len(first) == 25
+    assert first != list(range(25))
+    assert max(np.diff(first)) < 25
+
+
+def test_with_shards_off_units_are_drawn_from_all_and_say_what_they_need():
+    plan = plan_for("shuffled", 100, 1000).changed(shards="off")
+    units, _ = cut_units(plan, 0, 1000, shards=[250] * 4)
+    assert [u.indices for u in units] == [u.indices for u in cut_units(plan, 0, 1000)[0]]
+    assert all(unit.reach > 900 for unit in units)
+
+
+def test_progressive_goes_from_simple_to_detailed_and_mixes_more_each_epoch():
+    detail = np.random.default_rng(0).random(1000)
+    plan = plan_for("progressive", 100, 1000)
+
+    def middles(epoch: int) -> list[float]:
+        units, _ = cut_units(plan, epoch * 1000, 1000, detail=detail)
+        return [float(np.mean(detail[list(unit.indices)])) for unit in units]
+
+    assert middles(0) == sorted(middles(0))
+    spans = [middles(epoch)[-1] - middles(epoch)[0] for epoch in range(5)]
+    assert spans[0] > 0.85 > spans[2] > 0.3
+    assert abs(spans[4]) < 0.15
+
+
+def test_progressive_without_detail_says_so():
+    with pytest.raises(DataError, match="goes by the images' detail"):
+        cut_units(plan_for("progressive", 10, 10), 0, 100)

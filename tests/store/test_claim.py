@@ -108,6 +108,7 @@ def _claim_statement() -> str:
         .replace("chosen.id", "1")
         .replace("chosen.iteration", "0")
         .replace("want", "3")
+        .replace("have", "0")
     )
 
 
@@ -148,3 +149,38 @@ def test_only_running_trainings_hand_out_work(connection, units_open, machine, s
     training = units_open(3)
     trainings.set_state(connection, training, state)
     assert student.claim(connection, *machine) is None
+
+
+def test_a_machine_gets_only_units_whose_images_it_has(connection, machine, tiny):
+    """Where data is fetched in shards: it says how many images of which training it has, from the first one on."""
+    row = trainings.create(connection, "shards", tiny.model_dump(mode="json"))
+    trainings.start(connection, row.id, "data", 96, 100, b"weights")
+    units, position = cut_units(tiny.changed(quorum=96), 0, 96, shards=[48, 48])
+    queue.create_units(connection, row.id, 0, 96, position, units)
+    first = [unit.ordinal for unit in units if unit.reach <= 48]
+    assert len(first) == 3
+    assert student.claim(connection, *machine) is None
+    assert student.claim(connection, *machine, row.id + 1, 96) is None  # of another training
+
+    def taken(images: int) -> list[int]:
+        found = []
+        while lease := student.claim(connection, *machine, row.id, images):
+            found.append(lease.units[0].ordinal)
+            end(connection, lease)
+        return found
+
+    assert taken(47) == [n for n in first if units[n].reach <= 47]
+    assert taken(48) == [n for n in first if units[n].reach == 48]
+    assert taken(96) == [unit.ordinal for unit in units if unit.reach > 48]
+
+
+def test_an_idle_machine_backs_up_only_units_whose_images_it_has(connection, machine, tiny):
+    row = trainings.create(connection, "shards", tiny.model_dump(mode="json"))
+    trainings.start(connection, row.id, "data", 96, 100, b"weights")
+    units, position = cut_units(tiny.changed(quorum=16, sampler="sequential"), 48, 96, shards=[48, 48])
+    queue.create_units(connection, row.id, 0, 16, position, units[:1])
+    assert student.claim(connection, *machine, row.id, 96) is not None
+    connection.execute("UPDATE classgan.leases SET claimed_at = now() - interval '1 hour'")
+    other = student.register(connection, "other", boot := uuid4(), "cpu", {}), boot
+    assert student.claim(connection, *other, row.id, 48) is None
+    assert student.claim(connection, *other, row.id, 96) is not None

@@ -1,6 +1,7 @@
 -- Leases the next units of a running training to a worker; no rows when there is nothing to do.
--- Called by a worker asking for work.
-CREATE FUNCTION student.claim(p_worker bigint, p_boot uuid)
+-- Called by a worker asking for work. Where the data is fetched in shards, units go to a machine that has their images:
+-- it says how many of which training it has, from the first one on.
+CREATE FUNCTION student.claim(p_worker bigint, p_boot uuid, p_training bigint DEFAULT 0, p_images bigint DEFAULT 0)
 RETURNS TABLE (
     lease_id bigint, leased_until timestamptz, training_id bigint, iteration integer, plan_version integer,
     ordinal integer, epoch integer, indices integer[], seed bigint
@@ -11,6 +12,7 @@ DECLARE
     chosen trainings%ROWTYPE;
     speed double precision;
     want integer;
+    have bigint;
     lease bigint;
     held integer;
     wasted integer;
@@ -35,14 +37,17 @@ BEGIN
 
     SELECT t.* INTO chosen FROM trainings AS t, LATERAL (  -- in the index's order: finds the first without a scan
         SELECT FROM units AS u WHERE u.training_id = t.id AND u.iteration = t.iteration AND u.state = 'open'
+            AND u.reach <= CASE WHEN t.id = p_training THEN p_images ELSE 0 END
         ORDER BY u.training_id, u.iteration, u.ordinal LIMIT 1
     ) AS something_open
     WHERE t.state = 'running' ORDER BY t.id LIMIT 1;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT * FROM classgan.back_up(p_worker, p_boot);
+        RETURN QUERY SELECT * FROM classgan.back_up(p_worker, p_boot, p_training, p_images);
         UPDATE workers SET last_seen = now() WHERE id = p_worker;
         RETURN;
     END IF;
+
+    have := CASE WHEN chosen.id = p_training THEN p_images ELSE 0 END;
 
     -- As many units as keep this machine busy for the target time, so that slow and fast ones finish together.
     SELECT floor(speed * coalesce(nullif(i.target_seconds, 0), (chosen.plan->>'target_seconds')::float)
@@ -67,7 +72,7 @@ BEGIN
     RETURN QUERY
     WITH candidate AS (    -- the lowest first: sums are built in this order. SKIP LOCKED: two workers never wait for each other
         SELECT u.id, u.lease_id AS before FROM units AS u
-        WHERE u.training_id = chosen.id AND u.iteration = chosen.iteration AND u.state = 'open'
+        WHERE u.training_id = chosen.id AND u.iteration = chosen.iteration AND u.state = 'open' AND u.reach <= have
         ORDER BY u.ordinal LIMIT want FOR UPDATE SKIP LOCKED
     ), claimed AS (
         UPDATE units AS u SET state = 'leased', attempts = u.attempts + 1, lease_id = lease

@@ -1,6 +1,6 @@
 -- Leases units that somebody else holds for much longer than usual a second time; no rows when nothing is overdue.
 -- Called by a claim that found nothing open: the worker is idle anyway. The first accepted answer wins.
-CREATE FUNCTION classgan.back_up(p_worker bigint, p_boot uuid)
+CREATE FUNCTION classgan.back_up(p_worker bigint, p_boot uuid, p_training bigint, p_images bigint)
 RETURNS TABLE (
     lease_id bigint, leased_until timestamptz, training_id bigint, iteration integer, plan_version integer,
     ordinal integer, epoch integer, indices integer[], seed bigint
@@ -23,6 +23,7 @@ BEGIN
       AND now() - l.claimed_at > make_interval(secs => 1 + 1.5 * coalesce(l.images / w.images_per_second, (t.plan->>'target_seconds')::float))
       AND now() - l.claimed_at > make_interval(secs => coalesce(2 * l.images / me.images_per_second, 2 * (t.plan->>'target_seconds')::float))
       AND EXISTS (SELECT FROM units AS u WHERE u.lease_id = l.id AND u.state = 'leased')
+      AND NOT EXISTS (SELECT FROM units AS u WHERE u.lease_id = l.id AND u.reach > CASE WHEN t.id = p_training THEN p_images ELSE 0 END)
       -- Unless somebody does it already; a student's own second machine keeps nobody else from it.
       AND NOT EXISTS (SELECT FROM leases AS other JOIN workers AS theirs ON theirs.id = other.worker_id
         WHERE other.units_of = l.id AND other.id <> l.id AND other.ended_at IS NULL AND (theirs.student_id <> w.student_id OR me.student_id = w.student_id))

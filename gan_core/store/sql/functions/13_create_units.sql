@@ -2,7 +2,7 @@
 -- Called by the coordinator. The units come as one array a column.
 CREATE FUNCTION classgan.create_units(
     p_training bigint, p_iteration integer, p_quorum bigint, p_position bigint, p_target_seconds float,
-    p_epochs integer[], p_seeds bigint[], p_sizes integer[], p_indices integer[]
+    p_epochs integer[], p_seeds bigint[], p_sizes integer[], p_indices integer[], p_reaches integer[]
 ) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
     INSERT INTO iterations (training_id, number, quorum, position, target_seconds)
@@ -10,11 +10,11 @@ LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
     ON CONFLICT DO NOTHING;
 
     -- SQL has no ragged arrays: all indices come in one row, and each unit takes its slice of it.
-    INSERT INTO units (training_id, iteration, ordinal, epoch, seed, images, indices)
-    SELECT p_training, p_iteration, (n - 1)::integer, epoch, seed, size, p_indices[before + 1 : before + size]
+    INSERT INTO units (training_id, iteration, ordinal, epoch, seed, images, indices, reach)
+    SELECT p_training, p_iteration, (n - 1)::integer, epoch, seed, size, p_indices[before + 1 : before + size], reach
     FROM (
-        SELECT n, epoch, seed, size, (sum(size) OVER (ORDER BY n) - size)::integer AS before
-        FROM unnest(p_epochs, p_seeds, p_sizes) WITH ORDINALITY AS u (epoch, seed, size, n)
+        SELECT n, epoch, seed, size, reach, (sum(size) OVER (ORDER BY n) - size)::integer AS before
+        FROM unnest(p_epochs, p_seeds, p_sizes, p_reaches) WITH ORDINALITY AS u (epoch, seed, size, reach, n)
     ) AS cut
     ON CONFLICT DO NOTHING;
 

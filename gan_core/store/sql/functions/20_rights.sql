@@ -7,7 +7,7 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA student FROM PUBLIC;
 GRANT USAGE ON SCHEMA student TO classgan_student;
 GRANT EXECUTE ON FUNCTION
     student.register(text, uuid, text, jsonb, uuid),
-    student.claim(bigint, uuid),
+    student.claim(bigint, uuid, bigint, bigint),
     student.read_training(bigint),
     student.trainings(),
     student.weights(bigint, integer),
@@ -39,7 +39,7 @@ GRANT EXECUTE ON FUNCTION
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
     classgan.choose_check(bigint, bigint, bytea),
-    classgan.back_up(bigint, uuid)
+    classgan.back_up(bigint, uuid, bigint, bigint)
 TO classgan_owner;
 -- A view's functions run with the rights of whoever reads it.
 GRANT EXECUTE ON FUNCTION classgan.public(text), classgan.amount(jsonb, numeric), classgan.machine(text, text), classgan.plain(text, integer) TO classgan_viewer;
