@@ -1,22 +1,36 @@
-"""A whole class as child processes, shared by the acceptance tests: starting one takes half a minute."""
+"""Whole classes as child processes, shared by the acceptance tests: one on this machine, one that others reach."""
 
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import psycopg
 import pytest
 import safetensors.torch
 import torch
+from fake_data_hub import Hub, data_hub
+from network import Network, hosts
 from poll import wait_until
 
+from deployments.door import Door, made
+from deployments.invites import Invite, invite_for
 from deployments.local_stack import LocalStack
+from deployments.prefect_settings import clean_environment
+from deployments.processes import free_port, stop_trees
 from gan_core.images import ImageSet
 from gan_core.plan import Plan
-from gan_core.store import trainings
+from gan_core.store import ledger, logins, trainings
+from gan_core.store.engine import connect
 from gan_core.trainer import train_local
 from gan_core.units import TrainingState
 from gan_core.update import tensors_of
 
 WORKERS = ("ada", "grace", "alan")
+
+
+HOSTS = ("ada", "grace", "alan", "hedy", "dorothy")  # machines with an address of their own
 
 
 class School:
@@ -95,3 +109,93 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[School]:
     folder = tmp_path_factory.mktemp("a class")
     with LocalStack(folder / "home", folder / "outputs", WORKERS) as stack:
         yield School(stack)
+
+
+class Campus(School):
+    """A class that others reach, and their machines."""
+
+    def __init__(self, stack: LocalStack, door: Door, folder: Path, network: Network, hub: Hub) -> None:
+        super().__init__(stack)
+        self.door, self.folder, self.network, self.hub = door, folder, network, hub
+        self.machines: list[subprocess.Popen[bytes]] = []
+
+    def invite(self, login: str) -> Invite:
+        with connect(self.stack.database) as connection:
+            return invite_for(self.door, self.stack.home, login, logins.issue(connection, login))
+
+    def join(self, invite: Invite, *options: str, host: str = "") -> subprocess.Popen[bytes]:
+        """A student's machine, with a home of its own; the host is called like the student, if not otherwise."""
+        home = self.folder / f"{invite.login}'s machine"
+        home.mkdir(exist_ok=True)
+        log = (home / "join.log").open("wb")
+        machine = subprocess.Popen(
+            [
+                *self.network.on(host or invite.login),
+                sys.executable,
+                "-P",
+                "-m",
+                "deployments.cli",
+                "join",
+                invite.line,
+                "--machine",
+                "laptop",
+                *options,
+            ],
+            env={
+                **clean_environment(),
+                "HOME": str(home),
+                "CLASSGAN_HOME": str(home / "kept"),
+                "CLASSGAN_THREADS": "1",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home,
+            start_new_session=True,
+        )
+        self.machines.append(machine)
+        return machine
+
+    def classgan(self, *words: str, **more: str) -> str:
+        """The instructor's command, where the class runs; what it says. Fails if it does."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "deployments.cli", *words],
+            env={
+                **clean_environment(),
+                "CLASSGAN_HOME": str(self.stack.home),
+                "CLASSGAN_OUTPUTS": str(self.stack.outputs),
+                "COLUMNS": "200",
+                **more,
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def said(self, invite: Invite) -> str:
+        return (self.folder / f"{invite.login}'s machine" / "join.log").read_text()
+
+    def images_of(self, login: str) -> int:
+        with connect(self.stack.database) as connection:
+            return next(row.images for row in ledger.credits(connection) if row.login == login)
+
+
+@pytest.fixture(scope="session")
+def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campus]:
+    folder = tmp_path_factory.mktemp("campus")
+    with (
+        hosts(*HOSTS) as network,
+        data_hub(network.address) as hub,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("HF_ENDPOINT", hub.url)
+        door = made(folder / "home", (network.address,), "0.0.0.0", free_port(0), free_port(0), "")
+        with LocalStack(folder / "home", folder / "outputs", door=door) as stack:
+            campus = Campus(stack, door, folder, network, hub)
+            try:
+                yield campus
+            finally:
+                stop_trees(campus.machines, 10, threading.Event())

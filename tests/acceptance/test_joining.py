@@ -17,82 +17,19 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from acceptance.conftest import School
-from fake_data_hub import Hub, Repo, data_hub, parquet
+from fake_data_hub import Repo, parquet
 from kernels import cells, interrupt, opened, said
-from network import Network, hosts
 from poll import wait_until
 
 from deployments.certificate import make
-from deployments.door import Door, made, student_url
-from deployments.invites import Invite, invite_for
-from deployments.local_stack import LocalStack
+from deployments.door import student_url
 from deployments.prefect_settings import clean_environment
-from deployments.processes import free_port, stop_trees
-from gan_core.store import ledger, logins
+from gan_core.store import logins
 from gan_core.store.engine import connect
 from gan_core.units import TrainingState
 from tasks import control
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-
-class Campus(School):
-    """A class that others reach, and their machines."""
-
-    def __init__(self, stack: LocalStack, door: Door, folder: Path, network: Network, hub: Hub) -> None:
-        super().__init__(stack)
-        self.door, self.folder, self.network, self.hub = door, folder, network, hub
-        self.machines: list[subprocess.Popen[bytes]] = []
-
-    def invite(self, login: str) -> Invite:
-        with connect(self.stack.database) as connection:
-            return invite_for(self.door, self.stack.home, login, logins.issue(connection, login))
-
-    def join(self, invite: Invite, *options: str) -> subprocess.Popen[bytes]:
-        """A student's machine, with a home of its own."""
-        home = self.folder / f"{invite.login}'s machine"
-        home.mkdir(exist_ok=True)
-        log = (home / "join.log").open("wb")
-        machine = subprocess.Popen(
-            [
-                *self.network.on(invite.login),
-                sys.executable,
-                "-P",
-                "-m",
-                "deployments.cli",
-                "join",
-                invite.line,
-                "--machine",
-                "laptop",
-                *options,
-            ],
-            env={
-                **clean_environment(),
-                "HOME": str(home),
-                "CLASSGAN_HOME": str(home / "kept"),
-                "CLASSGAN_THREADS": "1",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=home,
-            start_new_session=True,
-        )
-        self.machines.append(machine)
-        return machine
-
-    def classgan(self, *words: str) -> None:
-        """The instructor's command, where the class runs."""
-        environment = {**clean_environment(), "CLASSGAN_HOME": str(self.stack.home)}
-        subprocess.run([sys.executable, "-P", "-m", "deployments.cli", *words], env=environment, check=True, timeout=60)
-
-    def said(self, invite: Invite) -> str:
-        return (self.folder / f"{invite.login}'s machine" / "join.log").read_text()
-
-    def images_of(self, login: str) -> int:
-        with connect(self.stack.database) as connection:
-            return next(row.images for row in ledger.credits(connection) if row.login == login)
 
 
 @contextmanager
@@ -112,24 +49,6 @@ def answering(host: str, certificate: Path, key: Path, heard: list[bytes]) -> It
         threading.Thread(target=serve, daemon=True).start()
         yield listening.getsockname()[1]
         listening.shutdown(socket.SHUT_RDWR)
-
-
-@pytest.fixture(scope="module")
-def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campus]:
-    folder = tmp_path_factory.mktemp("campus")
-    with (
-        hosts("ada", "grace", "alan", "hedy", "dorothy") as network,
-        data_hub(network.address) as hub,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("HF_ENDPOINT", hub.url)
-        door = made(folder / "home", (network.address,), "0.0.0.0", free_port(0), free_port(0), "")
-        with LocalStack(folder / "home", folder / "outputs", door=door) as stack:
-            campus = Campus(stack, door, folder, network, hub)
-            try:
-                yield campus
-            finally:
-                stop_trees(campus.machines, 10, threading.Event())
 
 
 @pytest.fixture

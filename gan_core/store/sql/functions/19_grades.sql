@@ -8,8 +8,7 @@ CREATE FUNCTION classgan.work_done(p_period text, p_zone text, p_due timestamptz
 )
 LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
     WITH slots AS (  -- the contributions are read once: a row a worker and period
-        SELECT c.worker_id, date_trunc(p_period, c.submitted_at, p_zone) AS period,
-            (c.submitted_at AT TIME ZONE p_zone)::date AS day,
+        SELECT c.worker_id, date_trunc(p_period, c.here) AS period, c.here::date AS day,
             count(*) AS answers, count(*) FILTER (WHERE c.credited) AS credited,
             count(*) FILTER (WHERE c.credited AND (p_due IS NULL OR c.submitted_at <= p_due)) AS in_time,
             count(*) FILTER (WHERE NOT c.credited AND c.verdict = 'late' AND c.reason NOT LIKE 'invalid:%') AS late,
@@ -18,7 +17,8 @@ LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
             coalesce(sum(c.images) FILTER (WHERE c.credited), 0) AS images,
             coalesce(sum(c.seconds) FILTER (WHERE c.credited), 0) AS seconds,
             min(c.submitted_at) FILTER (WHERE c.credited) AS first_at, max(c.submitted_at) FILTER (WHERE c.credited) AS last_at
-        FROM contributions AS c GROUP BY 1, 2, 3
+        FROM (SELECT *, submitted_at AT TIME ZONE p_zone AS here FROM contributions OFFSET 0) AS c  -- one conversion a row
+        GROUP BY 1, 2, 3
     ), kinds AS (  -- how fast a usual device of a kind is: cpu, cuda, mps
         SELECT split_part(device, ':', 1) AS kind, percentile_cont(0.5) WITHIN GROUP (ORDER BY images_per_second) AS speed
         FROM workers WHERE images_per_second > 0 GROUP BY 1
