@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from deployments.cli.options import PlanOption, PresetOption
+from deployments.cli.queue import queue
 from deployments.cli.students import students
 from deployments.cli.trainings import trainings
 from gan_core.errors import GanError
@@ -150,4 +151,5 @@ def migrate() -> None:
 
 
 app.add_typer(trainings)
+app.add_typer(queue)
 app.add_typer(students, name="students")

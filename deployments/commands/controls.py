@@ -4,6 +4,7 @@ import getpass
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +17,9 @@ from gan_core.settings import settings
 from gan_core.store import events, trainings
 from gan_core.store.engine import Link, connect
 from tasks import control
+
+if TYPE_CHECKING:
+    from deployments.local_stack import LocalStack
 
 console = Console()
 
@@ -51,14 +55,20 @@ def _prefect() -> Generator[None]:
     Raises:
         StackError: no class runs here.
     """
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, temporary_settings
-
     from deployments.local_stack import LocalStack
 
     if settings().database_url:
         yield
         return
-    stack = LocalStack(settings().home, settings().outputs).attach()
+    with reaching(LocalStack(settings().home, settings().outputs).attach()):
+        yield
+
+
+@contextmanager
+def reaching(stack: "LocalStack") -> Generator[None]:
+    """Speak to this class's Prefect server, as its instructor. Holds in this thread only."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, temporary_settings
+
     found = stack.reach()
     reach = {
         PREFECT_API_URL: found["PREFECT_API_URL"],

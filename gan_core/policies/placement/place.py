@@ -179,7 +179,7 @@ class _Hall:
     used: Mapping[str, float]
     standings: dict[int, Standing] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
-    shares: Counter = field(default_factory=Counter)  # of the class's speed, by owner
+    shares: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of the class's speed, by owner
 
     def serve(self, wanted: Wanted, max_running: int) -> None:
         """Give it its least number of workers, or nothing."""

@@ -21,7 +21,7 @@ TO classgan_student;
 -- The students' functions run with the rights of a role that nobody can log in as and that may do only what they need:
 -- a fault in one of them is not the instructor's password.
 GRANT USAGE ON SCHEMA classgan, student TO classgan_owner;
-GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, classgan.weights, classgan.ledger TO classgan_owner;
+GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, classgan.weights, classgan.ledger, classgan.placements TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
 GRANT SELECT, UPDATE ON classgan.units TO classgan_owner;
@@ -34,6 +34,7 @@ GRANT EXECUTE ON FUNCTION
     classgan.called(bigint),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
+    classgan.takes_anybody(classgan.trainings),
     classgan.choose_check(bigint, bigint, bytea),
     classgan.back_up(bigint, uuid)
 TO classgan_owner;
