@@ -2,8 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -24,10 +24,15 @@ TRAIN = "train/train"
 
 
 @contextmanager
-def kept_queue(url: str) -> Generator[None]:
-    """While this holds, the queue moves. Whoever else does the same takes turns with it, and takes over when it ends."""
+def kept_queue(url: str, reaching: Callable[[], AbstractContextManager[None]] = nullcontext) -> Generator[None]:
+    """While this holds, the queue moves. Whoever else does the same takes turns with it, and takes over when it ends.
+
+    Args:
+        url: of the database, as its owner.
+        reaching: makes Prefect's client speak to the right server, where its settings don't say so; held by the thread.
+    """
     ended = threading.Event()
-    thread = threading.Thread(target=_keep, args=(url, ended), name="queue", daemon=True)
+    thread = threading.Thread(target=_keep, args=(url, reaching, ended), name="queue", daemon=True)
     thread.start()
     try:
         yield
@@ -36,12 +41,12 @@ def kept_queue(url: str) -> Generator[None]:
         thread.join()
 
 
-def _keep(url: str, ended: threading.Event) -> None:
+def _keep(url: str, reaching: Callable[[], AbstractContextManager[None]], ended: threading.Event) -> None:
     from gan_core.errors import GanError
     from gan_core.store.engine import Link
 
     complained = False
-    with Link(url, should_stop=ended.is_set) as link, get_client(sync_client=True) as client:
+    with reaching(), Link(url, should_stop=ended.is_set) as link, get_client(sync_client=True) as client:
         while not ended.wait(SECONDS):
             try:
                 link.call(lambda c: advance(c, client))
