@@ -18,6 +18,7 @@ from bench import (
     claims,
     credit,
     layout,
+    placement,
     publish,
     quality,
     share,
@@ -51,6 +52,7 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "aggregation": aggregation.run,
         "byzantine": byzantine.run,
         "credit": credit.run,
+        "placement": placement.run,
     }
 )
 

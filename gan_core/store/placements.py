@@ -16,7 +16,7 @@ from gan_core.units import TrainingState
 
 LOCK = 0x71756575  # "queu": one look at a time
 CALL_SECONDS = 180  # that a coordinator may take to come up before Prefect is asked again
-SETTLED_SECONDS = 60  # that a worker stays where it was placed, unless somebody comes first
+SETTLED_SECONDS = 300  # that a worker stays where it was placed, unless somebody comes first
 USED_HOURS = 4  # over which an owner's share is counted
 
 

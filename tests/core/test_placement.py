@@ -219,6 +219,14 @@ def test_fair_gives_every_owner_the_same_over_time():
     assert all(abs(share - 1 / 3) < 0.1 / 3 for share in total.values()), total
 
 
+def test_two_that_waited_long_enough_do_not_take_turns_at_every_look():
+    """The one that runs waits no longer, the other one does: still the older one stays."""
+    older = Wanted(id=1, queued_at=0.0, waited=LONG, started=True, in_turn=True)
+    for waited in (LONG, LONG + 60, 9 * LONG):
+        younger = Wanted(id=2, queued_at=1.0, waited=waited, priority=9)
+        assert look([Machine(id=1, training=1)], [older, younger], "balanced").served == {1}
+
+
 def test_within_a_priority_everybodys_first_comes_before_anybodys_second():
     wanted = [Wanted(id=n, owner=o, queued_at=n) for n, o in enumerate("aaabc")]
     assert [w.id for w in in_order(wanted, {"b": 0.4}, LONG)] == [0, 4, 3, 1, 2]

@@ -35,7 +35,7 @@ def is_lifted(wanted: Wanted, max_wait: float) -> bool:
 
 
 def in_order(wanted: Iterable[Wanted], used: Mapping[str, float], max_wait: float) -> list[Wanted]:
-    """Who comes first: who waited too long; then by priority, whose turn it is already, where a person put it; then each
+    """Who comes first: who waited too long, the oldest first; then by priority, whose turn it is already, where a person put it; then each
     owner's first before anybody's second, the owner who had least lately, and age.
 
     Args:
@@ -47,7 +47,11 @@ def in_order(wanted: Iterable[Wanted], used: Mapping[str, float], max_wait: floa
     by_age = sorted(wanted, key=lambda w: (w.place is None, w.place or 0, w.queued_at, w.id))
     for w in sorted(by_age, key=lambda w: -w.priority):
         if is_lifted(w, max_wait):
-            keys[w.id] = (0, -w.waited, w.queued_at, w.id)
+            keys[w.id] = (
+                0,
+                w.queued_at,
+                w.id,
+            )  # not by the time waited: it stands still while one runs, and they would swap
             continue
         before = 0 if w.in_turn else theirs[w.owner]
         theirs[w.owner] += not w.in_turn
