@@ -20,6 +20,7 @@ from bench import (
     credit,
     grading,
     layout,
+    placement,
     publish,
     quality,
     share,
@@ -55,6 +56,7 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "byzantine": byzantine.run,
         "credit": credit.run,
         "grades": grading.run,
+        "placement": placement.run,
     }
 )
 

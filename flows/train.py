@@ -8,14 +8,18 @@ from prefect.futures import PrefectConcurrentFuture, PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
+from gan_core.demand import Demand
 from gan_core.errors import Finished, LeadLost
 from gan_core.plan import PRESETS, Plan
+from gan_core.settings import settings
 from tasks import signs
 from tasks.aggregate import aggregate
 from tasks.await_gradients import await_gradients
 from tasks.check_work import checked_work
 from tasks.create_units import create_units
+from tasks.enter_queue import enter_queue
 from tasks.evaluate import Yardstick, evaluate
+from tasks.keep_queue import kept_queue
 from tasks.lead import lead
 from tasks.push import push
 from tasks.push_to_hub import HubPushes, hub_pushes
@@ -47,19 +51,24 @@ Name = Annotated[
     task_runner=ThreadPoolTaskRunner(max_workers=1),  # what runs beside the iterations: one at a time, in order
     description="Trains one GAN with all students' machines. Started again with the same name, it continues.",
 )
-def train(name: Name = "digits", plan: Plan = PRESETS["demo"]) -> int:
-    """Iterate until the plan is fulfilled; returns the number of iterations made in all.
+def train(name: Name = "digits", plan: Plan = PRESETS["demo"], demand: Demand = Demand()) -> int:  # noqa: B008  frozen
+    """Iterate until the plan is fulfilled; returns the number of iterations made in all, 0 if it has to wait in the queue.
 
     Args:
         name: Small letters, digits and dashes. A training that exists is continued.
         plan: Every knob of the training. As it stands: handwritten digits, about a minute on two cores.
+        demand: What it asks of the class: priority, GPUs, numbers of workers. A new training waits in the queue if it has to.
     """
     show_log()
+    if waits := enter_queue(name, plan, demand):
+        log.info("%s. It starts by itself.", waits)
+        return 0
     while True:
         try:
             with (
                 lead(name, plan) as training,
                 supplied_shifts(name, lambda: training.plan.cluster_shifts),
+                kept_queue(settings().database_url),
                 checked_work(training),
                 hub_pushes() as hub,
             ):

@@ -197,7 +197,7 @@ class Coordinator:
         if opened := self.link.call(lambda c: queue.opened(c, self.training_id, number)):
             self._opened = opened  # before a pause or a crash; it ends as it began
             return 0
-        quorum, seconds = self.plan.quorum_for(self.link.call(queue.speeds))
+        quorum, seconds = self.plan.quorum_for(self.link.call(lambda c: queue.speeds(c, self.training_id)))
         units, position = next_units(self.plan, self.state.position, self.images, quorum)
         self._opened = queue.Opened(quorum=sum(unit.images for unit in units), position=position)
         self.link.call(

@@ -281,12 +281,17 @@ def checked_plan(values: Mapping[str, Any]) -> Plan:
     try:
         return Plan.model_validate(dict(values))
     except ValidationError as exc:
-        faults = []
-        for error in exc.errors():
-            field = ".".join(str(part) for part in error["loc"]) or "plan"
-            got = "" if field == "plan" or error["type"] == "extra_forbidden" else f" (got {error['input']!r})"
-            faults.append(f"{field}: {error['msg'].removeprefix('Value error, ')}{got}")
-        raise PlanError("This plan can't be trained:\n  " + "\n  ".join(faults)) from exc
+        raise PlanError("This plan can't be trained:\n  " + "\n  ".join(faults_of(exc, "plan"))) from exc
+
+
+def faults_of(exc: ValidationError, whole: str) -> list[str]:
+    """Each fault as a sentence: field, what is possible, and what was given. `whole` names what has no field of its own."""
+    faults = []
+    for error in exc.errors():
+        field = ".".join(str(part) for part in error["loc"]) or whole
+        got = "" if field == whole or error["type"] == "extra_forbidden" else f" (got {error['input']!r})"
+        faults.append(f"{field}: {error['msg'].removeprefix('Value error, ')}{got}")
+    return faults
 
 
 PRESETS: Mapping[str, Plan] = MappingProxyType(

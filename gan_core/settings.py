@@ -28,6 +28,15 @@ class Settings(BaseSettings):
         None, description="A shift ends in good order once this file exists; set by the worker."
     )
     prefect_port: int = Field(4200, ge=1, le=65535, description="Port that the local stack prefers for the Prefect UI.")
+    max_running: int = Field(
+        3, ge=1, le=1_000, description="Trainings that run at the same time; more wait in the queue."
+    )
+    max_wait_minutes: float = Field(
+        240, gt=0, le=100_000, description="A training that waited this long comes before every priority."
+    )
+    placement: str = Field(
+        "balanced", description="Who gets a free machine: `simple`, `balanced`, `fair`, or another package's policy."
+    )
 
     @property
     def cache(self) -> Path:

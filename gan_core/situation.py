@@ -5,6 +5,8 @@ from gan_core.units import TrainingState
 
 WORKER = "`classgan worker NAME` on this machine, or `prefect worker start --pool students` on a student's"
 
+RESUMED = "waits for a coordinator"  # what a person's resume leaves until the queue has looked
+
 
 def sentence(view: Overview) -> str:
     """One sentence for people; never empty."""
@@ -18,6 +20,8 @@ def sentence(view: Overview) -> str:
             return f"failed: {view.message.rstrip('.')}. When that is mended: classgan resume {name}"
         case TrainingState.PAUSED:
             return f"paused after iteration {view.iteration:,}; nothing is handed out. {_because(view)}{resume}"
+        case TrainingState.QUEUED if not view.is_led and view.message not in ("", RESUMED):
+            return f"queued: {view.message}. It starts by itself; everything that waits: classgan queue"
         case TrainingState.QUEUED if not view.is_led:
             return f"waits for a coordinator: the instructor's worker takes it within seconds if it is up. {resume}"
         case _:

@@ -1,8 +1,10 @@
 """The nouns: frozen values that travel between the floors."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 
 
 class UnitState(StrEnum):
@@ -22,19 +24,37 @@ class TrainingState(StrEnum):
     """Where a training is."""
 
     QUEUED = "queued"
-    """Known; waits for a coordinator. → launching, paused, cancelled"""
+    """Known; waits for its turn, its workers and a coordinator."""
     LAUNCHING = "launching"
-    """A coordinator is preparing data and weights. → running, failed, cancelled"""
+    """A coordinator is preparing data and weights."""
     RUNNING = "running"
-    """Units are handed out. → paused, succeeded, failed, cancelled"""
+    """Units are handed out."""
     PAUSED = "paused"
-    """Nothing is handed out until it is resumed, which means: until `train` is started again. → queued, launching, cancelled"""
+    """Nothing is handed out until it is resumed, which means: until `train` is started again."""
     SUCCEEDED = "succeeded"
-    """Every iteration of the plan is done. → launching (the plan was given more iterations)"""
+    """Every iteration of the plan is done."""
     FAILED = "failed"
-    """Ended by an error, with a sentence. → queued, launching (started again)"""
+    """Ended by an error, with a sentence."""
     CANCELLED = "cancelled"
     """Ended by a person, for good."""
+
+
+_Q, _L, _R, _P, _S, _F, _C = TrainingState
+
+# What may become of a training, the same in the database (19_states.sql), where anything else is refused.
+TRANSITIONS: Mapping[TrainingState, frozenset[TrainingState]] = MappingProxyType(
+    {
+        _Q: frozenset({_L, _R, _P, _F, _C}),  # running at once: a person paused and resumed it while it was launching
+        _L: frozenset({_Q, _R, _P, _F, _C}),
+        _R: frozenset(
+            {_Q, _L, _P, _S, _F, _C}
+        ),  # queued: another one comes first; launching: a new coordinator took over
+        _P: frozenset({_Q, _L, _S, _F, _C}),  # succeeded, failed: by the iteration that was under way
+        _S: frozenset({_Q, _L}),  # the plan was given more iterations
+        _F: frozenset({_Q, _L, _C}),
+        _C: frozenset(),
+    }
+)
 
 
 class Verdict(StrEnum):

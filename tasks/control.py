@@ -45,7 +45,8 @@ def resume(connection: "Connection", name: str, author: str) -> str:
     """
     from prefect.deployments import run_deployment
 
-    from gan_core.store import ledger, trainings
+    from gan_core.situation import RESUMED
+    from gan_core.store import ledger, submissions, trainings
 
     row = trainings.get(connection, name)
     view = ledger.overview(connection, name)
@@ -56,7 +57,8 @@ def resume(connection: "Connection", name: str, author: str) -> str:
         raise TrainingError(f"{name!r} is {row.state} already; `classgan status {name}` says what it is doing.")
     # Prefect first: if it doesn't answer, nothing was changed.
     run_deployment(TRAIN, parameters={"name": name, "plan": row.given or row.plan}, timeout=0, as_subflow=False)
-    trainings.control(connection, row.id, TrainingState.QUEUED, author, "waits for a coordinator")
+    trainings.control(connection, row.id, TrainingState.QUEUED, author, RESUMED)
+    submissions.call(connection, [row.id])  # the queue need not start it a second time
     return f"{name} goes on from iteration {row.iteration} as soon as the instructor's worker has started it."
 
 

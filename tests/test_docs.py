@@ -21,6 +21,7 @@ from deployments.cli import app
 from gan_core.plan import PRESETS, Plan, checked_plan
 from gan_core.policies.aggregation import RULES
 from gan_core.policies.codecs import CODECS
+from gan_core.policies.placement.table import PLACEMENTS
 from gan_core.policies.sampling import SAMPLERS
 from gan_core.settings import Settings
 from gan_core.store.schema import metadata
@@ -83,7 +84,7 @@ def test_every_knob_of_the_plan_is_documented():
 
 
 def test_every_entry_of_the_policy_tables_is_documented():
-    assert rows_of("policies.md") == {*RULES, *CODECS, *SAMPLERS}
+    assert rows_of("policies.md") == {*RULES, *CODECS, *SAMPLERS, *PLACEMENTS}
 
 
 def test_every_table_and_function_of_the_database_is_documented(connection):

@@ -8,6 +8,7 @@ import typer
 from deployments.cli.data import data
 from deployments.cli.kubernetes import kubernetes
 from deployments.cli.options import PlanOption, PresetOption
+from deployments.cli.queue import queue
 from deployments.cli.students import students
 from deployments.cli.trainings import trainings
 from deployments.cli.watch import watch
@@ -181,6 +182,7 @@ def migrate() -> None:
 
 app.add_typer(watch)
 app.add_typer(trainings)
+app.add_typer(queue)
 app.add_typer(students, name="students")
 app.add_typer(kubernetes, name="kubernetes")
 app.add_typer(data, name="data")

@@ -5,7 +5,7 @@ import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from rich.console import Console
@@ -16,6 +16,9 @@ from gan_core.errors import PlanError
 from gan_core.settings import settings
 from gan_core.store.engine import connect
 from tasks import control
+
+if TYPE_CHECKING:
+    from deployments.local_stack import LocalStack
 
 console = Console()
 ALARM = "classgan-alarm"  # the automation in Prefect, and the block with the address
@@ -52,14 +55,20 @@ def _prefect() -> Generator[None]:
     Raises:
         StackError: no class runs here.
     """
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, temporary_settings
-
     from deployments.local_stack import LocalStack
 
     if settings().database_url:
         yield
         return
-    stack = LocalStack(settings().home, settings().outputs).attach()
+    with reaching(LocalStack(settings().home, settings().outputs).attach()):
+        yield
+
+
+@contextmanager
+def reaching(stack: "LocalStack") -> Generator[None]:
+    """Speak to this class's Prefect server, as its instructor. Holds in this thread only."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, temporary_settings
+
     found = stack.reach()
     reach = {
         PREFECT_API_URL: found["PREFECT_API_URL"],

@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from deployments.commands.controls import reaching
 from deployments.commands.reports import open_with_bar
 from deployments.commands.watch import worker_table
 from deployments.door import INSTRUCTOR, Door
@@ -143,8 +144,11 @@ def _class_of(workers: int, door: Door | None = None) -> Generator[LocalStack]:
             say("stopping")
             stack.stop()
             raise
+    from tasks.keep_queue import kept_queue  # brings Prefect along
+
     try:
-        yield stack
+        with kept_queue(stack.database, lambda: reaching(stack)):
+            yield stack
     finally:
         console.print(f"Stopping; workers finish their unit first, up to {DRAIN_SECONDS} s …")
         stack.stop()

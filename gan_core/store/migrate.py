@@ -94,7 +94,7 @@ def install_functions(connection: psycopg.Connection) -> None:
         connection.execute("""
             DO $$ DECLARE f regprocedure; BEGIN
                 FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'classgan'::regnamespace LOOP
-                    EXECUTE format('DROP FUNCTION %s', f);
+                    EXECUTE format('DROP FUNCTION %s CASCADE', f);  -- with the trigger that calls it
                 END LOOP;
             END $$
         """)

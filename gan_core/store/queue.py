@@ -151,12 +151,15 @@ def opened(connection: Connection, training_id: int, iteration: int) -> Opened |
         ).fetchone()
 
 
-def speeds(connection: Connection) -> list[float | None]:
-    """Images per second of each machine that is at work now; None where nothing was measured yet."""
+def speeds(connection: Connection, training_id: int) -> list[float | None]:
+    """Images per second of each machine that is at work for this training now; None where nothing was measured yet."""
     return [
         row[0]
         for row in connection.execute(
-            "SELECT images_per_second FROM classgan.workers WHERE last_seen > now() - interval '20 seconds'"
+            "SELECT images_per_second FROM classgan.workers AS w"
+            " LEFT JOIN classgan.placements AS p ON p.worker_id = w.id AND p.ended_at IS NULL"
+            " WHERE last_seen > now() - interval '20 seconds' AND drained = '' AND coalesce(p.training_id, %s) = %s",
+            (training_id, training_id),
         ).fetchall()
     ]
 

@@ -85,7 +85,24 @@ trainings = Table(
     ),  # grows with every coordinator that takes the lead: the fence
     _now("created_at"),
     _now("updated_at"),
-    comment="One row a training: a plan with a name.",
+    # Its place among the others: what it asks for, what a person said, and how it fared
+    Column("owner", Text, nullable=False, server_default=""),  # who submitted it
+    Column("priority", Integer, nullable=False, server_default="0"),  # the highest goes first
+    Column("gpus", Integer, nullable=False, server_default="0"),  # of each worker
+    Column("memory_mb", Integer, nullable=False, server_default="0"),  # of each GPU
+    Column("min_workers", Integer, nullable=False, server_default="1"),  # or none at all
+    Column("max_workers", Integer),
+    Column("place", Double),  # set by `queue move`; the lowest first, before those without
+    Column("idempotency_key", Text),  # the same again, of the same owner, is the same training
+    _now("queued_at"),
+    Column("started_at", DateTime(timezone=True)),  # its first coordinator began
+    Column("waiting_since", DateTime(timezone=True), server_default=func.now()),  # for workers; NULL while it has them
+    Column("waited_seconds", Double, nullable=False, server_default="0"),  # before that
+    Column("in_turn", Boolean, nullable=False, server_default=text("false")),  # nobody before it waits for its workers
+    Column("called_at", DateTime(timezone=True)),  # the queue asked Prefect for its coordinator
+    Column("calls", Integer, nullable=False, server_default="0"),  # the number of that run: asked twice, it is one
+    UniqueConstraint("owner", "idempotency_key"),
+    comment="One row a training: a plan with a name, and its place in the queue.",
 )
 
 iterations = Table(
@@ -141,10 +158,25 @@ workers = Table(
     Column("proven_speed", Double),  # images per second: the fastest result that a check found valid
     Column("run_id", UUID),  # the Prefect run of its latest start
     Column("message", Text, nullable=False, server_default=""),
+    Column("drained", Text, nullable=False, server_default=""),  # by whom; "" for who may be given work
     _now("registered_at"),
     _now("last_seen"),
     UniqueConstraint("student_id", "name"),
     comment="One row a machine and device; its latest start.",
+)
+
+placements = Table(
+    "placements",
+    metadata,
+    _id(),
+    Column("worker_id", BigInteger, ForeignKey("classgan.workers.id"), nullable=False),
+    _training(),
+    Column("reason", Text, nullable=False),  # a sentence for people
+    _now("decided_at"),
+    Column("ended_at", DateTime(timezone=True)),
+    Index("ix_placements_current", "worker_id", unique=True, postgresql_where=text("ended_at IS NULL")),
+    Index(None, "training_id"),
+    comment="One row a decision of the queue: which training a worker works for, since when, and why.",
 )
 
 leases = Table(

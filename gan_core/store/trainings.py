@@ -110,10 +110,15 @@ def set_state(connection: Connection, training_id: int, state: TrainingState, me
 
 
 def interrupt_all(connection: Connection) -> None:
-    """Mark trainings without a coordinator as paused. Only for whoever has just ended every coordinator."""
+    """Trainings without a coordinator: those that the queue had started go back into it, the others are paused.
+
+    Only for whoever has just ended every coordinator.
+    """
     connection.execute(
-        "UPDATE classgan.trainings SET state = 'paused', updated_at = now(),"
-        " message = 'interrupted: start `train` again with this name, and it continues' WHERE state IN ('launching', 'running')"
+        "UPDATE classgan.trainings SET updated_at = now(),"
+        " state = CASE WHEN called_at IS NULL THEN 'paused' ELSE 'queued' END::classgan.training_state,"
+        " message = CASE WHEN called_at IS NULL THEN 'interrupted: start `train` again with this name, and it continues'"
+        " ELSE 'interrupted; goes on by itself' END WHERE state IN ('launching', 'running')"
     )
 
 

@@ -10,6 +10,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp A
 #variable_conflict use_column
 DECLARE
     chosen trainings%ROWTYPE;
+    placed bigint;
+    drained text;
     speed double precision;
     want integer;
     have bigint;
@@ -20,12 +22,15 @@ DECLARE
 BEGIN
     PERFORM student.require_worker(p_worker);
     PERFORM classgan.expire_leases();
+    SELECT w.images_per_second, w.drained, t.id INTO speed, drained, placed FROM workers AS w
+    LEFT JOIN placements AS p ON p.worker_id = w.id AND p.ended_at IS NULL
+    LEFT JOIN trainings AS t ON t.id = p.training_id AND t.state = 'running' WHERE w.id = p_worker;
     -- One that is computed, one that is uploaded, and one for a slow answer: more would only be hoarded.
     -- Counted by the machine, not by its start: that is the caller's to choose.
     SELECT count(*) FILTER (WHERE ended_at IS NULL),
         count(*) FILTER (WHERE ended_at > now() - interval '1 minute' AND outcome IN ('given back', 'spoiled', 'refused'))
     INTO held, wasted FROM leases WHERE worker_id = p_worker;
-    IF held >= 3 THEN
+    IF drained <> '' OR held >= 3 THEN
         RETURN;
     END IF;
     IF wasted >= 10 THEN  -- each of them woke everybody and stands in the history
@@ -33,14 +38,14 @@ BEGIN
         WHERE id = p_worker;
         RETURN;
     END IF;
-    SELECT images_per_second INTO speed FROM workers WHERE id = p_worker;
 
+    -- The training that the queue placed it on; before it has looked, the first that takes anybody.
     SELECT t.* INTO chosen FROM trainings AS t, LATERAL (  -- in the index's order: finds the first without a scan
         SELECT FROM units AS u WHERE u.training_id = t.id AND u.iteration = t.iteration AND u.state = 'open'
             AND u.reach <= CASE WHEN t.id = p_training THEN p_images ELSE 0 END
         ORDER BY u.training_id, u.iteration, u.ordinal LIMIT 1
     ) AS something_open
-    WHERE t.state = 'running' ORDER BY t.id LIMIT 1;
+    WHERE t.state = 'running' AND (t.id = placed OR (placed IS NULL AND classgan.takes_anybody(t))) ORDER BY t.id LIMIT 1;
     IF NOT FOUND THEN
         RETURN QUERY SELECT * FROM classgan.back_up(p_worker, p_boot, p_training, p_images);
         UPDATE workers SET last_seen = now() WHERE id = p_worker;

@@ -19,6 +19,7 @@ BEGIN
     JOIN workers AS w ON w.id = l.worker_id
     JOIN workers AS me ON me.id = p_worker
     WHERE l.ended_at IS NULL AND l.units_of = l.id AND l.worker_id <> p_worker AND (t.plan->>'backup_leases')::boolean
+      AND coalesce((SELECT p.training_id = t.id FROM placements AS p WHERE p.worker_id = p_worker AND p.ended_at IS NULL), classgan.takes_anybody(t))
       -- One and a half times its usual time and a second, and this machine would have done it twice meanwhile.
       AND now() - l.claimed_at > make_interval(secs => 1 + 1.5 * coalesce(l.images / w.images_per_second, (t.plan->>'target_seconds')::float))
       AND now() - l.claimed_at > make_interval(secs => coalesce(2 * l.images / me.images_per_second, 2 * (t.plan->>'target_seconds')::float))

@@ -23,7 +23,7 @@ TO classgan_student;
 -- The students' functions run with the rights of a role that nobody can log in as and that may do only what they need:
 -- a fault in one of them is not the instructor's password.
 GRANT USAGE ON SCHEMA classgan, student TO classgan_owner;
-GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, classgan.weights, classgan.ledger TO classgan_owner;
+GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, classgan.weights, classgan.ledger, classgan.placements TO classgan_owner;
 GRANT UPDATE (named) ON classgan.students TO classgan_owner;  -- lets them lock the row, too
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
@@ -38,6 +38,7 @@ GRANT EXECUTE ON FUNCTION
     classgan.machine(text, text),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
+    classgan.takes_anybody(classgan.trainings),
     classgan.choose_check(bigint, bigint, bytea),
     classgan.back_up(bigint, uuid, bigint, bigint)
 TO classgan_owner;
