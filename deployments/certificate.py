@@ -7,7 +7,6 @@ RFC 7469: when the class moves to another address the certificate is made anew a
 import base64
 import hashlib
 import ipaddress
-import os
 import ssl
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gan_core.errors import StackError
+from gan_core.files import write_private
 
 DAYS = 825  # the longest time that every system accepts
 LOCAL = ("localhost", "127.0.0.1", "::1")  # the instructor's own programs come this way
@@ -87,18 +87,6 @@ def fetch(host: str, port: int, seconds: float = 10) -> bytes:
         OSError: nobody answers, or not with TLS.
     """
     return ssl.get_server_certificate((host, port), timeout=seconds).encode()
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, all of it or nothing."""
-    working = path.with_name(f".{path.name}.part")
-    working.unlink(missing_ok=True)
-    descriptor = os.open(working, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    working.replace(path)
 
 
 def _name_of(address: str) -> x509.GeneralName:

@@ -23,6 +23,7 @@ from deployments import certificate
 from deployments.door import host_in_url, student_url
 from deployments.invites import Invite
 from gan_core.errors import GanError, StoreError
+from gan_core.files import write_private
 from gan_core.store import student
 from gan_core.store.engine import connect, translated
 
@@ -144,7 +145,7 @@ class Doctor:
                 f"{self.invite.host} shows another certificate than the invite says: somebody is in between, or the class was made "
                 "anew. Nothing was sent to it. Ask your instructor for a new invite."
             )
-        certificate.write_private(self.pem, self._presented)
+        write_private(self.pem, self._presented)
         return "is the one of the invite"
 
     def login(self) -> str:

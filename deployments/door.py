@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from deployments import certificate
 from gan_core.errors import StackError
+from gan_core.files import write_private
 from gan_core.store.logins import hash_of, new_secret
 
 EVERYWHERE = ("0.0.0.0", "::")  # listening on every address of this machine
@@ -51,7 +52,7 @@ class Door(BaseModel):
         return f"https://{host_in_url(self.addresses[0])}:{self.port}"
 
     def save(self, home: Path) -> None:
-        certificate.write_private(home / "class.json", self.model_dump_json(indent=2).encode())
+        write_private(home / "class.json", self.model_dump_json(indent=2).encode())
 
     @staticmethod
     def load(home: Path) -> "Door | None":

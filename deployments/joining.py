@@ -13,13 +13,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deployments.certificate import write_private
 from deployments.commands.help import more
 from deployments.doctor import Doctor, Outcome
 from deployments.door import reach
 from deployments.invites import Invite
 from deployments.prefect_settings import CLIENT, PREFECT, clean_environment
 from gan_core.errors import InviteError
+from gan_core.files import write_private
 from gan_core.settings import settings
 
 console = Console()

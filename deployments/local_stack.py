@@ -20,13 +20,13 @@ from typing import Any
 
 import psutil
 
-from deployments.certificate import write_private
 from deployments.door import INSTRUCTOR, Door, reach
 from deployments.postgres import Postgres
 from deployments.prefect_api import PrefectApi
 from deployments.prefect_settings import CLIENT, PREFECT, SERVER, clean_environment
 from deployments.processes import calmly, end, free_port, stop_trees, tree_of
 from gan_core.errors import StackError, StoreError
+from gan_core.files import write_private
 from gan_core.settings import settings
 from gan_core.store import trainings
 from gan_core.store.engine import connect

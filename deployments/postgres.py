@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from psycopg.conninfo import conninfo_to_dict
 
-from deployments.certificate import write_private
 from gan_core.errors import StackError, StoreUnreachable
+from gan_core.files import write_private
 from gan_core.store.engine import connect
 
 START_SECONDS = 60  # slowest start seen: 12 s, recovering after kill -9 on a busy two-core machine

@@ -9,9 +9,10 @@ from rich.table import Table
 
 from deployments.commands.reports import database_url
 from gan_core.errors import RubricError, TrainingError
-from gan_core.exports import grades, rubric, spreadsheets
+from gan_core.exports import grades, rubric
 from gan_core.exports.grades import Row
 from gan_core.exports.rubric import Rubric
+from gan_core.files import write_private
 from gan_core.store.engine import connect
 
 console = Console()
@@ -52,7 +53,7 @@ def write_rubric(path: Path) -> None:
     """
     if path.exists():
         raise RubricError(f"{path} exists, and may have been edited. Name another file, or move it away.")
-    spreadsheets.write(path, rubric.default_text().encode())
+    write_private(path, rubric.default_text().encode())
     console.print(f"The default rubric → {path}. Edit it, then: classgan export-grades --rubric {path}", soft_wrap=True)
 
 

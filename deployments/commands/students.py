@@ -14,6 +14,7 @@ from deployments.door import Door
 from deployments.invites import Invite, invite_for
 from gan_core.errors import RosterError, StackError, TrainingError
 from gan_core.exports import spreadsheets
+from gan_core.files import write_private
 from gan_core.settings import settings
 from gan_core.store import ledger, logins
 from gan_core.store.engine import connect
@@ -68,7 +69,7 @@ def add_roster(path: Path, out: Path) -> None:
             rows.append((entry.login, entry.name, entry.email, invite.line, invite.command()))
         if rows:
             lines = [("login", "name", "email", "invite", "command"), *rows]
-            spreadsheets.write(out, spreadsheets.csv_bytes(lines, mark=True))  # names come from outside
+            write_private(out, spreadsheets.csv_bytes(lines, mark=True))  # names come from outside
     if not rows:
         console.print("Everybody in this roster is in the class already; nothing was changed.")
         return

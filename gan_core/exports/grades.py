@@ -12,6 +12,7 @@ from psycopg import Connection
 from gan_core.exports import spreadsheets
 from gan_core.exports.rubric import Mark, Rubric, mark
 from gan_core.exports.spreadsheets import Cell
+from gan_core.files import write_private
 from gan_core.store import work
 from gan_core.store.work import Work
 
@@ -138,7 +139,7 @@ FORMATS: Mapping[str, tuple[str, Callable[[Sequence[Row], Rubric], bytes]]] = Ma
 
 def write(path: Path, kind: str, rows: Sequence[Row], rubric: Rubric) -> None:
     """One of the FORMATS as a file, whole or not at all, for its owner only."""
-    spreadsheets.write(path, FORMATS[kind][1](rows, rubric))
+    write_private(path, FORMATS[kind][1](rows, rubric))
 
 
 def write_all(path: Path, rows: Sequence[Row], rubric: Rubric, kinds: Sequence[str] = tuple(FORMATS)) -> list[Path]:
@@ -149,7 +150,7 @@ def write_all(path: Path, rows: Sequence[Row], rubric: Rubric, kinds: Sequence[s
         return [path]
     contents = {path / FORMATS[kind][0]: FORMATS[kind][1](rows, rubric) for kind in kinds}  # all, before one is written
     for file, content in contents.items():
-        spreadsheets.write(file, content)
+        write_private(file, content)
     return list(contents)
 
 

@@ -1,10 +1,8 @@
-"""Tables as files that a spreadsheet opens: text stays text, whole or not at all, for their owner's eyes."""
+"""Tables as files that a spreadsheet opens: text stays text."""
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 # OWASP, "CSV Injection"; the wide forms are what East Asian keyboards type, and spreadsheets take them too.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0", "＝", "＋", "－", "＠")
@@ -24,19 +22,3 @@ def csv_bytes(rows: Iterable[Sequence[Cell]], guard: str = "'", mark: bool = Fal
     text = io.StringIO(newline="")
     csv.writer(text).writerows([[guarded(cell, guard) for cell in row] for row in rows])
     return text.getvalue().encode("utf-8-sig" if mark else "utf-8")
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, all of it or nothing; makes its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    working = path.with_name(f".{path.name}.part")
-    working.unlink(missing_ok=True)
-    descriptor = os.open(working, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        working.replace(path)
-    finally:
-        working.unlink(missing_ok=True)

@@ -15,7 +15,8 @@ import psycopg
 import pytest
 
 from gan_core.errors import RubricError
-from gan_core.exports import grades, rubric, spreadsheets
+from gan_core.exports import grades, rubric
+from gan_core.files import write_private
 from gan_core.store import logins, work
 from gan_core.store.migrate import add_student
 
@@ -284,10 +285,10 @@ def test_a_due_moment_is_meant_in_the_classs_time_zone(tmp_path, connection):
 
 def test_a_file_that_can_not_be_finished_leaves_the_old_one(tmp_path, monkeypatch):
     path = tmp_path / "grades.csv"
-    spreadsheets.write(path, b"old")
+    write_private(path, b"old")
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(OSError, match="No space left"):
-        spreadsheets.write(path, b"new")
+        write_private(path, b"new")
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("grades.csv", b"old")]
 
 
