@@ -42,21 +42,33 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
 
 
-TOGETHER = ("acceptance", "faults")  # folders whose tests share what is expensive: one process each, and these first
+# Tests that share what is expensive run in one process, and the longest groups first: a class on this machine, the faults,
+# a class that others reach.
+GROUPS = (
+    ("acceptance/test_whole_class", "acceptance/test_in_", "acceptance/test_commands"),
+    ("faults/",),
+    ("acceptance/test_joining", "acceptance/test_rehearsal"),
+    ("acceptance/test_demo",),
+)
+
+
+def group_of(file: str) -> int:
+    return next((n for n, parts in enumerate(GROUPS) if any(f"/{part}" in f"/{file}" for part in parts)), len(GROUPS))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that the other process can do all the rest meanwhile."""
-    items.sort(key=lambda item: TOGETHER.index(f) if (f := item.path.parent.name) in TOGETHER else len(TOGETHER))
+    items.sort(key=lambda item: group_of(item.path.as_posix()))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
-    """`make test` uses two processes: whole classes in one, faults in another, all other files wherever there is time."""
+    """`make test` uses two processes: each group in one, all other files wherever there is time."""
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
-            return next((folder for folder in TOGETHER if f"/{folder}/" in file), file)
+            number = group_of(file)
+            return f"group {number}" if number < len(GROUPS) else file
 
     return Scheduling(config, log)  # ty: ignore[invalid-argument-type]
 
