@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export CLASSGAN_HOME ?= $(CURDIR)/.classgan
 export CLASSGAN_OUTPUTS ?= $(CURDIR)/outputs
 
-.PHONY: help demo up dashboard export-grades check test test-quick soak bench docs clean
+.PHONY: help demo up dashboard export-grades check test test-quick rehearsal soak bench docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -28,11 +28,14 @@ check: $(VENV)/installed-dev  ## lint, types, import contracts and layout, in se
 	@"$(BIN)/ty" check --quiet
 	@"$(BIN)/python" -m pytest -q tests/test_layout.py tests/test_docs.py
 
-test: $(VENV)/installed-dev  ## every test: real PostgreSQL, real Prefect, real workers, in two processes; about eighteen minutes on two cores
-	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder
+test: $(VENV)/installed-dev  ## every test but the rehearsal: real PostgreSQL, real Prefect, real workers, in two processes
+	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m "not rehearsal"
+
+rehearsal: $(VENV)/installed-dev  ## a whole day of a class, from the roster to the gradebook, in a few minutes
+	@"$(BIN)/python" -m pytest -q -m rehearsal tests/acceptance
 
 test-quick: $(VENV)/installed-dev  ## without the tests that start whole stacks
-	@"$(BIN)/python" -m pytest -q -m "not slow"
+	@"$(BIN)/python" -m pytest -q -m "not slow and not rehearsal"
 
 soak: $(VENV)/installed-dev  ## a class in which something breaks every few seconds; make soak MINUTES=60 SEED=7
 	@PYTHONPATH=tests "$(BIN)/python" -m faults.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))

@@ -4,8 +4,9 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache as cache_of_calls
 from itertools import count
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from deployments.postgres import Postgres
 from gan_core.images import ImageSet, open_images
 from gan_core.plan import Plan
 from gan_core.store.migrate import migrate
+from gan_core.trainer import train_local
+from gan_core.update import State
 
 _numbers = count(1)
 
@@ -179,6 +182,12 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr("gan_core.downloads.FIRST_PAUSE", 0.01)
         yield hub
+
+
+@pytest.fixture(scope="session")
+def reference(digits: ImageSet) -> Callable[[Plan], State]:
+    """What one process reaches with a plan on the digits; computed once a plan."""
+    return cache_of_calls(lambda plan: train_local(plan, digits))
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_it_ends_with_pictures_and_a_figure_though_port_4200_is_taken(place):
     assert "127.0.0.1:4200" not in text
     name = re.search(r"Training (demo-\d+)", text).group(1)
     folder = place / "outputs" / name
-    assert {p.name for p in folder.iterdir()} == {"generator.safetensors", "timeline.gif", "samples"}
+    assert {p.name for p in folder.iterdir()} >= {"generator.safetensors", "timeline.gif", "samples"}
     assert str(folder / "samples" / "iteration_000003.png") in text
     assert left_behind(place) == []
     assert not (place / ".classgan" / "stack.json").exists()

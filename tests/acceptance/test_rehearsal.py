@@ -19,7 +19,7 @@ from streamlit.testing.v1 import AppTest
 
 from deployments.invites import Invite
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.rehearsal, pytest.mark.timeout(900)]
 
 ODD = [
     "O'Neil, Zoë",

@@ -10,11 +10,11 @@ from gan_core.trainer import train_local
 
 @pytest.mark.parametrize("kind", ["gradient", "local_steps"])
 @pytest.mark.parametrize("workers", [1, 2, 4, 7])
-def test_after_20_iterations_the_weights_equal_the_reference_bit_for_bit(classroom, tiny, digits, workers, kind):
+def test_after_20_iterations_the_weights_equal_the_reference_bit_for_bit(classroom, tiny, reference, workers, kind):
     plan = tiny.changed(contribution=kind, iterations=20, quorum=7 * 16, checkpoint_interval=5)
     with classroom.working(workers) as shifts:
         trained = classroom.train(plan)
-    assert same_bits(trained.state, train_local(plan, digits))
+    assert same_bits(trained.state, reference(plan))
     assert sum(shift.tally.units for shift in shifts) == 20 * 7
 
 
