@@ -28,7 +28,11 @@ def main() -> None:
             return hashes(connection)
 
     app = class_server(
-        create_app(), instructor_hash=door.instructor_hash, student_hashes=students, inner_secret=door.inner_login
+        create_app(),
+        instructor_hash=door.instructor_hash,
+        student_hashes=students,
+        inner_secret=door.inner_login,
+        database_url=url,
     )
     uvicorn.run(
         app,

@@ -30,6 +30,8 @@ from deployments.gate.frames import StudentSocket
 from deployments.gate.logins import REFRESH, Logins, NotReadyYet, Person, credential_of, split_credential
 from deployments.gate.requests import Answer, StudentApi
 from deployments.gate.runs import Inner, Refused, Shifts
+from deployments.service.app import PREFIX, WHO, service_app
+from deployments.service.problems import problem
 
 log = logging.getLogger("classgan.server")
 
@@ -46,7 +48,7 @@ SOCKETS = 64  # of a student's: three a worker and two a running shift
 FAILED_SECONDS = 1.0  # that a wrong secret waits for its answer
 FAILED_WAITING = 64  # of those at once; more are answered at once, since waiting costs memory
 OPEN_TO_ALL = ("/api/health", "/api/ready")
-NOT_UI = ("/docs", "/redoc", "/openapi.json")
+NOT_UI = ("/docs", "/redoc", "/openapi.json", "/classgan")
 
 
 def class_server(
@@ -57,6 +59,7 @@ def class_server(
     inner_secret: str,
     refresh_seconds: float = REFRESH,
     body_bytes: int = BODY_BYTES,
+    database_url: str = "",
 ) -> "ClassServer":
     """Prefect's app behind the class's logins.
 
@@ -67,15 +70,17 @@ def class_server(
             it may block; if it raises, its last answer stays.
         inner_secret: the value of `PREFECT_SERVER_API_AUTH_STRING`.
         refresh_seconds: between two calls of `student_hashes`. Who is no longer in it is out, open websockets included.
-        body_bytes: limit of a student's request.
+        body_bytes: limit of a student's request, and of anybody's to the service.
+        database_url: of the class, as the instructor, for the service (`deployments/service`); "" leaves it out.
     """
-    return ClassServer(app, Logins(instructor_hash, student_hashes, refresh_seconds), inner_secret, body_bytes)
+    logins = Logins(instructor_hash, student_hashes, refresh_seconds)
+    return ClassServer(app, logins, inner_secret, body_bytes, database_url)
 
 
 class ClassServer:
     """An ASGI app; see `class_server`."""
 
-    def __init__(self, app: Any, logins: Logins, inner_secret: str, body_bytes: int) -> None:
+    def __init__(self, app: Any, logins: Logins, inner_secret: str, body_bytes: int, database_url: str = "") -> None:
         self._app: App = app
         # With SQLite, Prefect lets only 100 requests in at once and counts open websockets among them: a class of 25 workers,
         # or one malicious student, would bring it to a stand. So these go to the API itself, past that count.
@@ -84,6 +89,7 @@ class ClassServer:
         self._inner = Inner(app, inner_secret)
         self._shifts = Shifts(self._inner)
         self._students = StudentApi(self._inner, self._shifts, lambda: logins.student_names)
+        self._service: App | None = service_app(database_url, self._inner) if database_url else None
         self._failed_waiting = 0
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -118,6 +124,8 @@ class ClassServer:
             return
         if person is None:
             await self._refuse_login(send, was_tried=given is not None)
+        elif self._service is not None and path.startswith(f"{PREFIX}/"):
+            await self._serve(self._service, person, scope, receive, send)
         elif person.is_instructor:
             await self._app(_with_authorization(scope, self._inner.authorization), receive, send)
         else:
@@ -149,6 +157,23 @@ class ClassServer:
         finally:
             person.in_flight -= 1
         await _reply(send, answer)
+
+    async def _serve(self, service: App, person: Person, scope: Any, receive: Receive, send: Send) -> None:
+        """What is asked of trainings, by anybody."""
+        inside = {**_with_authorization(scope, None), WHO: person.login}
+        if not person.is_instructor and (person.in_flight >= IN_FLIGHT or not person.requests.take()):
+            slow = problem(429, "These are more requests than a person makes. Wait a little.", **{"Retry-After": "2"})
+            await slow(inside, receive, send)
+            return
+        person.in_flight += 1
+        try:
+            body = await self._read_body(scope, receive)
+        except Refused as refused:
+            await problem(refused.status, refused.detail, Connection="close")(inside, receive, send)
+        else:
+            await service(inside, _replayed(body, receive), send)
+        finally:
+            person.in_flight -= 1
 
     async def _read_body(self, scope: Any, receive: Receive) -> bytes:
         """The body, if it is small enough and comes in time; of a large one nothing is kept."""
@@ -269,6 +294,16 @@ class _Session:
         self._over.set()
         self._came_in.set()
         await asyncio.Event().wait()  # until this socket's task is cancelled
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """`receive` for whoever wants a body that was read already."""
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again
 
 
 def _is_ui(path: str, method: str) -> bool:
