@@ -120,7 +120,8 @@ class Desk:
 
 def tag_of(status: models.Status) -> str:
     """A weak ETag that changes with whatever matters: not with estimates and speeds, which never stand still."""
-    what = status.model_dump(mode="json", exclude={"earliest_start", "latest_start", "metrics": {"images_per_second"}})
+    estimates = {"earliest_start": True, "latest_start": True, "metrics": {"images_per_second": True}}
+    what = status.model_dump(mode="json", exclude=estimates)
     return f'W/"{hashlib.sha256(repr(what).encode(errors="backslashreplace")).hexdigest()[:20]}"'
 
 
