@@ -22,7 +22,7 @@ Clients set `PREFECT_API_AUTH_STRING=login:secret` and leave `PREFECT_API_KEY` u
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -30,12 +30,13 @@ from deployments.gate.frames import StudentSocket
 from deployments.gate.logins import REFRESH, Logins, NotReadyYet, Person, credential_of, split_credential
 from deployments.gate.requests import Answer, StudentApi
 from deployments.gate.runs import Inner, Refused, Shifts
-from deployments.service.app import PREFIX, WHO, service_app
-from deployments.service.problems import problem
+from deployments.service.app import service_app
+from deployments.service.asking import PREFIX, WHO
+from deployments.service.problems import MEDIA, problem
 
 log = logging.getLogger("classgan.server")
 
-Message = dict[str, Any]
+Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
@@ -118,12 +119,10 @@ class ClassServer:
             given = credential_of(scope["headers"])
             person = await self._logins.admit(*given) if given else None
         except NotReadyYet:
-            await _reply(
-                send, Answer.json(503, {"detail": "The class server has just started."}, (b"retry-after", b"2"))
-            )
+            await _reply(send, _refusal(path, 503, "The class server has just started.", (b"retry-after", b"2")))
             return
         if person is None:
-            await self._refuse_login(send, was_tried=given is not None)
+            await self._refuse_login(path, send, was_tried=given is not None)
         elif self._service is not None and path.startswith(f"{PREFIX}/"):
             await self._serve(self._service, person, scope, receive, send)
         elif person.is_instructor:
@@ -131,7 +130,7 @@ class ClassServer:
         else:
             await self._serve_student(person, scope, receive, send)
 
-    async def _refuse_login(self, send: Send, was_tried: bool) -> None:
+    async def _refuse_login(self, path: str, send: Send, was_tried: bool) -> None:
         """Late, to slow down whoever tries many; yet nobody else waits for it, and few wait at a time."""
         if was_tried and self._failed_waiting < FAILED_WAITING:
             self._failed_waiting += 1
@@ -139,9 +138,7 @@ class ClassServer:
                 await asyncio.sleep(FAILED_SECONDS)
             finally:
                 self._failed_waiting -= 1
-        await _reply(
-            send, Answer.json(401, {"detail": "Log in: PREFECT_API_AUTH_STRING=login:secret, as in your invite."})
-        )
+        await _reply(send, _refusal(path, 401, "Log in: PREFECT_API_AUTH_STRING=login:secret, as in your invite."))
 
     async def _serve_student(self, person: Person, scope: Any, receive: Receive, send: Send) -> None:
         if person.in_flight >= IN_FLIGHT or not person.requests.take():
@@ -162,14 +159,16 @@ class ClassServer:
         """What is asked of trainings, by anybody."""
         inside = {**_with_authorization(scope, None), WHO: person.login}
         if not person.is_instructor and (person.in_flight >= IN_FLIGHT or not person.requests.take()):
-            slow = problem(429, "These are more requests than a person makes. Wait a little.", **{"Retry-After": "2"})
+            slow = problem(
+                429, "These are more requests than a person makes. Wait a little.", headers={"Retry-After": "2"}
+            )
             await slow(inside, receive, send)
             return
         person.in_flight += 1
         try:
             body = await self._read_body(scope, receive)
         except Refused as refused:
-            await problem(refused.status, refused.detail, Connection="close")(inside, receive, send)
+            await problem(refused.status, refused.detail, headers={"Connection": "close"})(inside, receive, send)
         else:
             await service(inside, _replayed(body, receive), send)
         finally:
@@ -296,9 +295,17 @@ class _Session:
         await asyncio.Event().wait()  # until this socket's task is cancelled
 
 
+def _refusal(path: str, status: int, detail: str, *headers: tuple[bytes, bytes]) -> Answer:
+    """Why not, in the form that whoever asks for this path expects."""
+    if not path.startswith(PREFIX):
+        return Answer.json(status, {"detail": detail}, *headers)
+    said = problem(status, detail)
+    return Answer(status, bytes(said.body), ((b"content-type", MEDIA.encode()), *headers))
+
+
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """`receive` for whoever wants a body that was read already."""
-    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
         return waiting.pop() if waiting else await receive()

@@ -76,7 +76,7 @@ AnyShape = Annotated[
     | Annotated[WrappedJob, Tag("WrappedJob")],
     Discriminator(shape_of),
 ]
-SHAPES = {
+SHAPES: dict[str, Any] = {
     "ours": {
         "summary": "A preset, for two workers at once",
         "value": {"name": "digits-2", "plan": "demo", "demand": {"min_workers": 2}},

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 import psycopg
@@ -13,14 +14,16 @@ from deployments.gate.runs import Refused
 from gan_core.errors import GanError, PlanError, SchemaOutdated, StoreError, StoreUnreachable, TrainingError
 
 MEDIA = "application/problem+json"
-AGAIN = "5"  # seconds after which to ask again
+LATER = {"Retry-After": "5"}  # seconds
 FIELD = re.compile(r"^([\w.]+)(?=: | is | \(got )")
 AWAY = "The class's database does not answer now. Nothing was changed; ask again in a few seconds."
 
 
-def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None, **headers: str) -> Response:
+def problem(
+    status: int, detail: str, errors: Sequence[Mapping[str, str]] = (), headers: Mapping[str, str] | None = None
+) -> Response:
     """The answer. ASCII, since what was given may hold characters that nothing can be written with."""
-    content = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, "errors": errors or []}
+    content = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, "errors": list(errors)}
     return Response(json.dumps(content), status, headers, MEDIA)
 
 
@@ -33,7 +36,7 @@ def answer_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Refused)
     def _inside(request: Request, exc: Refused) -> Response:
-        return problem(exc.status, exc.detail, **({"Retry-After": AGAIN} if exc.status in (429, 503) else {}))
+        return problem(exc.status, exc.detail, headers=LATER if exc.status == 503 else None)
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, exc: RequestValidationError) -> Response:
@@ -42,8 +45,9 @@ def answer_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, exc: HTTPException) -> Response:
-        said = exc.detail if exc.status_code != 404 else f"There is no {request.url.path}."
-        return problem(exc.status_code, said, **dict(exc.headers or {}))
+        texts = {400: "The body is no JSON that can be read.", 404: f"There is no {request.url.path}."}
+        said = texts.get(exc.status_code, exc.detail)
+        return problem(exc.status_code, said, headers=exc.headers)
 
     @app.exception_handler(Exception)
     def _unforeseen(request: Request, exc: Exception) -> Response:  # uvicorn's log has the traceback
@@ -60,9 +64,9 @@ def of(exc: GanError) -> Response:
             faults = [{"field": m[1] if (m := FIELD.match(line)) else "", "detail": line} for line in lines]
             return problem(422, _sentence(faults), faults)
         case StoreUnreachable():
-            return problem(503, AWAY, **{"Retry-After": AGAIN})
+            return problem(503, AWAY, headers=LATER)
         case SchemaOutdated():
-            return problem(503, str(exc), **{"Retry-After": AGAIN})
+            return problem(503, str(exc), headers=LATER)
         case StoreError() if isinstance(exc.__cause__, psycopg.DataError):
             return problem(422, "Something in this holds characters or numbers that PostgreSQL can't keep.")
         case _:
