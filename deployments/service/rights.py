@@ -67,7 +67,7 @@ class Caller:
         if not self.may_submit:
             raise Refused(
                 403,
-                "Students submit no trainings in this class. The instructor may allow it: CLASSGAN_STUDENT_TRAININGS.",
+                "You submit no trainings in this class. The instructor may allow it: CLASSGAN_STUDENT_TRAININGS, docs/service.md.",
             )
         usual, faults = Plan(), []
         for field in INSTRUCTORS:

@@ -1,5 +1,8 @@
 """The class as a service, over HTTP: two owners, a student without rights, and the instructor; a real database behind it."""
 
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -12,16 +15,22 @@ from conftest import clone_of
 from core.test_foreign import JOB, TASK
 from gated import SECRETS, Gate
 from hypothesis import HealthCheck, given, settings
+from pages import lines
 from poll import wait_until
 from schemathesis import GenerationMode
 from schemathesis import checks as schemathesis_checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from deployments.client import Class
+from deployments.gate.runs import Refused
+from deployments.service.rights import Caller
+from gan_core.demand import Demand
 from gan_core.errors import StoreUnreachable, TrainingError
 from gan_core.generators import Generator, save
 from gan_core.plan import Plan
 from gan_core.scheduling import Rules, look
+from gan_core.settings import Settings
+from gan_core.settings import settings as our_settings
 from gan_core.store import student, trainings
 from gan_core.store.migrate import add_student
 from gan_core.units import TrainingState
@@ -291,6 +300,50 @@ def test_the_samples_of_both_systems_guides_are_understood_and_say_why_not(servi
 )
 def test_impossible_values_are_named(service, body, said):
     assert said in service.refused(422, "instructor", "POST", "/trainings", body)
+
+
+def test_who_may_not_submit_is_told_so(monkeypatch, connection):
+    """As a class is until the instructor allows it; nor may one who is called like the account that runs the class."""
+    assert Settings.model_fields["student_trainings"].default == 0
+    for allowed, account in ((0, "root"), (3, "ada")):
+        monkeypatch.setenv("CLASSGAN_STUDENT_TRAININGS", str(allowed))
+        monkeypatch.setattr("getpass.getuser", lambda account=account: account)
+        our_settings.cache_clear()
+        with pytest.raises(Refused, match="no trainings in this class"):
+            Caller("ada").require_submission(connection, Plan(), Demand())
+        Caller("instructor").require_submission(connection, Plan(data="folder:x"), Demand(priority=9))
+    our_settings.cache_clear()
+
+
+def test_a_database_that_is_away_is_told_with_when_to_ask_again(service, base, server):
+    submit(service, "ada", "waits")
+    name = psycopg.conninfo.conninfo_to_dict(base)["dbname"]
+    with psycopg.connect(server.replace("/template?", "/postgres?"), autocommit=True) as admin:
+        admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        try:
+            answer = service.ask_as("ada", "GET", "/trainings/waits")
+            said = service.refused(503, "ada", "POST", "/trainings/waits/cancel")
+        finally:
+            admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert "does not answer now. Nothing was changed" in said
+    assert service.ok("ada", "GET", "/trainings/waits")["state"] == "queued"
+
+
+def test_the_calls_on_the_page_work(service):
+    """docs/service.md, with this class's address and without its certificate."""
+    if not shutil.which("curl"):
+        pytest.skip("curl is not installed: apt install curl")
+    places = {"$CLASS": f"{service.url}/classgan/v1", "$LOGIN": f"ada:{SECRETS['ada']}"}
+    called = [line for line in lines() if line.page == "docs/service.md" and line.words[0] == "curl"]
+    assert len(called) > 5
+    for line in called:
+        assert line.words[1:3] == ("--cacert", "$PEM")
+        words = [re.sub(r"^\$[A-Z]+", lambda m: places[m[0]], word) for word in line.words[3:]]
+        done = subprocess.run(
+            ["curl", "--silent", "--show-error", "--fail-with-body", *words], capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{line}: {done.stdout} {done.stderr}"
 
 
 def test_workers_are_the_instructors_to_drain(service, base, cache, connection):
