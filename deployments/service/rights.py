@@ -64,11 +64,13 @@ class Caller:
         """Raises Refused (403) if they may not submit, PlanError if they may not submit this."""
         if self.is_instructor:
             return
-        if not self.may_submit:
+        if settings().student_trainings == 0:
             raise Refused(
                 403,
-                "You submit no trainings in this class. The instructor may allow it: CLASSGAN_STUDENT_TRAININGS, docs/service.md.",
+                "Students submit no trainings in this class. The instructor may allow it: CLASSGAN_STUDENT_TRAININGS.",
             )
+        if not self.may_submit:
+            raise Refused(403, f"The account that runs the class is called {self.login}, too. Ask for another login.")
         usual, faults = Plan(), []
         for field in INSTRUCTORS:
             if getattr(plan, field) != getattr(usual, field):

@@ -305,11 +305,11 @@ def test_impossible_values_are_named(service, body, said):
 def test_who_may_not_submit_is_told_so(monkeypatch, connection):
     """As a class is until the instructor allows it; nor may one who is called like the account that runs the class."""
     assert Settings.model_fields["student_trainings"].default == 0
-    for allowed, account in ((0, "root"), (3, "ada")):
+    for allowed, account, said in ((0, "root", "Students submit no trainings"), (3, "ada", "Ask for another login")):
         monkeypatch.setenv("CLASSGAN_STUDENT_TRAININGS", str(allowed))
         monkeypatch.setattr("getpass.getuser", lambda account=account: account)
         our_settings.cache_clear()
-        with pytest.raises(Refused, match="no trainings in this class"):
+        with pytest.raises(Refused, match=said):
             Caller("ada").require_submission(connection, Plan(), Demand())
         Caller("instructor").require_submission(connection, Plan(data="folder:x"), Demand(priority=9))
     our_settings.cache_clear()
