@@ -1,5 +1,6 @@
 """What a class shows to the network: addresses, certificate, the instructor's login. Made by `classgan init`, one file."""
 
+import hmac
 import os
 from pathlib import Path
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from gan_core.store.logins import hash_of, new_secret
 
 EVERYWHERE = ("0.0.0.0", "::")  # listening on every address of this machine
 INSTRUCTOR = "instructor"  # the instructor's login at the class server, and the owner of the embedded database
+SCRAPER = "metrics"  # Prometheus' login at the class server, for /metrics and nothing else
 
 
 class Door(BaseModel):
@@ -33,6 +35,11 @@ class Door(BaseModel):
     @property
     def instructor_hash(self) -> str:
         return hash_of(self.instructor_secret)
+
+    @property
+    def scrape_secret(self) -> str:
+        """What Prometheus logs in with: it follows from the instructor's secret, which can't be found from it."""
+        return hmac.new(self.instructor_secret.encode(), SCRAPER.encode(), "sha256").hexdigest()
 
     @property
     def inner_login(self) -> str:

@@ -7,11 +7,13 @@ import uvicorn
 from prefect.server.api.server import create_app
 
 from deployments.door import Door
+from deployments.gate.scrapes import Scrapes
+from deployments.monitoring.collector import exposition
 from deployments.server import class_server
 from gan_core.errors import StackError
 from gan_core.settings import settings
 from gan_core.store.engine import connect
-from gan_core.store.logins import hashes
+from gan_core.store.logins import hash_of, hashes
 
 FRAME = 1 << 20  # bytes of a websocket frame: Prefect's own are a few kilobytes
 
@@ -32,6 +34,7 @@ def main() -> None:
         instructor_hash=door.instructor_hash,
         student_hashes=students,
         inner_secret=door.inner_login,
+        scrapes=Scrapes(exposition(url), hash_of(door.scrape_secret)),
         database_url=url,
     )
     uvicorn.run(

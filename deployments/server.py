@@ -3,6 +3,7 @@
 Open source Prefect has one shared password, and whoever holds it runs commands on everybody's machines. Here each person
 has a login of their own. The instructor may do everything. Students may do what a worker and its shifts need, each call
 checked (`gate_http`, `gate_socket`); all else is refused. Without a login there is health and the UI's static files.
+Prometheus has a login of its own for `/metrics`, which is good for nothing else.
 
 Whoever starts the process sees to this:
 
@@ -30,6 +31,7 @@ from deployments.gate.frames import StudentSocket
 from deployments.gate.logins import REFRESH, Logins, NotReadyYet, Person, credential_of, split_credential
 from deployments.gate.requests import Answer, StudentApi
 from deployments.gate.runs import Inner, Refused, Shifts
+from deployments.gate.scrapes import METRICS, Scrapes
 from deployments.service.app import service_app
 from deployments.service.asking import PREFIX, WHO
 from deployments.service.problems import MEDIA, problem
@@ -49,7 +51,7 @@ SOCKETS = 64  # of a student's: three a worker and two a running shift
 FAILED_SECONDS = 1.0  # that a wrong secret waits for its answer
 FAILED_WAITING = 64  # of those at once; more are answered at once, since waiting costs memory
 OPEN_TO_ALL = ("/api/health", "/api/ready")
-NOT_UI = ("/docs", "/redoc", "/openapi.json", "/classgan")
+NOT_UI = ("/docs", "/redoc", "/openapi.json", "/classgan", METRICS)
 
 
 def class_server(
@@ -58,6 +60,7 @@ def class_server(
     instructor_hash: str,
     student_hashes: Callable[[], Mapping[str, str]],
     inner_secret: str,
+    scrapes: Scrapes | None = None,
     refresh_seconds: float = REFRESH,
     body_bytes: int = BODY_BYTES,
     database_url: str = "",
@@ -70,18 +73,27 @@ def class_server(
         student_hashes: login → hex SHA-256 of the secret, of all who may come in. Called again and again in a thread, so
             it may block; if it raises, its last answer stays.
         inner_secret: the value of `PREFECT_SERVER_API_AUTH_STRING`.
+        scrapes: what Prometheus reads; None: nothing.
         refresh_seconds: between two calls of `student_hashes`. Who is no longer in it is out, open websockets included.
         body_bytes: limit of a student's request, and of anybody's to the service.
         database_url: of the class, as the instructor, for the service (`deployments/service`); "" leaves it out.
     """
     logins = Logins(instructor_hash, student_hashes, refresh_seconds)
-    return ClassServer(app, logins, inner_secret, body_bytes, database_url)
+    return ClassServer(app, logins, inner_secret, body_bytes, scrapes, database_url)
 
 
 class ClassServer:
     """An ASGI app; see `class_server`."""
 
-    def __init__(self, app: Any, logins: Logins, inner_secret: str, body_bytes: int, database_url: str = "") -> None:
+    def __init__(
+        self,
+        app: Any,
+        logins: Logins,
+        inner_secret: str,
+        body_bytes: int,
+        scrapes: Scrapes | None = None,
+        database_url: str = "",
+    ) -> None:
         self._app: App = app
         # With SQLite, Prefect lets only 100 requests in at once and counts open websockets among them: a class of 25 workers,
         # or one malicious student, would bring it to a stand. So these go to the API itself, past that count.
@@ -92,6 +104,7 @@ class ClassServer:
         self._students = StudentApi(self._inner, self._shifts, lambda: logins.student_names)
         self._service: App | None = service_app(database_url, self._inner) if database_url else None
         self._failed_waiting = 0
+        self._scrapes = scrapes
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -115,8 +128,12 @@ class ClassServer:
         if (path in OPEN_TO_ALL and method == "GET") or _is_ui(path, method):
             await self._app(_with_authorization(scope, None), receive, send)
             return
+        given = credential_of(scope["headers"])
+        scrapes = self._scrapes if (path, method) == (METRICS, "GET") else None
+        if scrapes and given and scrapes.admits(*given):
+            await _reply(send, await scrapes.answer())
+            return
         try:
-            given = credential_of(scope["headers"])
             person = await self._logins.admit(*given) if given else None
         except NotReadyYet:
             await _reply(send, _refusal(path, 503, "The class server has just started.", (b"retry-after", b"2")))
@@ -125,6 +142,8 @@ class ClassServer:
             await self._refuse_login(path, send, was_tried=given is not None)
         elif self._service is not None and path.startswith(f"{PREFIX}/"):
             await self._serve(self._service, person, scope, receive, send)
+        elif person.is_instructor and scrapes:
+            await _reply(send, await scrapes.answer())
         elif person.is_instructor:
             await self._app(_with_authorization(scope, self._inner.authorization), receive, send)
         else:

@@ -25,11 +25,11 @@ def wheel(tmp_path_factory, pytestconfig) -> Path:
     return next(out.glob("classgan-*.whl"))
 
 
-def test_the_wheel_holds_every_module_and_every_sql_file(wheel, pytestconfig):
+def test_the_wheel_holds_every_module_and_every_file_they_read(wheel, pytestconfig):
     shipped = set(zipfile.ZipFile(wheel).namelist())
     for package in PACKAGES:
         for path in (pytestconfig.rootpath / package).rglob("*"):
-            if path.suffix in (".py", ".sql", ".mako") and "__pycache__" not in path.parts:
+            if path.suffix in (".py", ".sql", ".mako", ".json", ".yml", ".yaml") and "__pycache__" not in path.parts:
                 assert path.relative_to(pytestconfig.rootpath).as_posix() in shipped
     assert {"deployments/prefect.yaml", "deployments/troubleshooting.md"} <= shipped
     assert not [name for name in shipped if name.startswith(("tests/", "bench/", "docs/"))]

@@ -30,6 +30,10 @@ ELSEWHERE = {
     "make up": "tests/acceptance/test_whole_class.py",  # the same, on one machine
     "make dashboard": "tests/watching/test_dashboard.py",
     "classgan monitor": "tests/watching/test_terminal.py",
+    "classgan alarm": "tests/acceptance/test_in_prefect.py",
+    "classgan data": "tests/test_data_commands.py",
+    "classgan push": "tests/test_hub.py",
+    "classgan submit": "tests/store/test_queue_commands.py",
     "make demo": "tests/acceptance/test_demo.py",
     "make test": "tests/test_pages.py",
     "curl --cacert": "tests/abuse/test_service.py",
@@ -49,6 +53,7 @@ def folder(tmp_path, monkeypatch, cache) -> Path:
     (tmp_path / ".classgan").mkdir()
     (tmp_path / ".classgan" / "cache").symlink_to(cache)
     (tmp_path / "rubric.yaml").write_text("points: 50\n")
+    (tmp_path / "plan.yaml").write_text("latent_dim: 8\n")
     (tmp_path / "roster.csv").write_text("login,name,email\ngrace,Grace Hopper,grace@example.edu\n")
     yield tmp_path
     settings.cache_clear()
@@ -80,7 +85,7 @@ def parse(words: tuple[str, ...]) -> None:
     words = tuple(takewhile(lambda word: word not in SHELL, words))
     command = typer.main.get_command(app)
     context, rest = command.make_context("classgan", [], resilient_parsing=True), list(words)
-    while hasattr(command, "commands"):
+    while rest and hasattr(command, "commands"):
         name, command, rest = command.resolve_command(context, rest)
         assert command is not None, f"classgan has no command {words[0]}"
         context = command.make_context(

@@ -7,6 +7,7 @@ import typer
 
 from deployments.cli.data import data
 from deployments.cli.kubernetes import kubernetes
+from deployments.cli.metrics import metrics
 from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.queue import queue
 from deployments.cli.students import students
@@ -186,3 +187,4 @@ app.add_typer(queue)
 app.add_typer(students, name="students")
 app.add_typer(kubernetes, name="kubernetes")
 app.add_typer(data, name="data")
+app.add_typer(metrics, name="metrics")

@@ -61,6 +61,7 @@ def alarm(
     set_alarm(url, minutes)
 
 
+@trainings.command()
 def generate(
     source: Annotated[
         str, typer.Argument(help="A generator's file, the name of a training, or hub:OWNER/REPO.", show_default=False)

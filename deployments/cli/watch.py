@@ -28,7 +28,7 @@ def monitor(
     refresh: Annotated[float, typer.Option(min=0.2, max=3_600, help="Seconds between two looks.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON a look.")] = False,
 ) -> None:
-    """Watch a training and its machines live, until Ctrl-C. Without a terminal: one plain line a look."""
+    """Watch a training, its machines and the queue live, until Ctrl-C. Without a terminal: one plain line a look."""
     from deployments.commands.monitor import watch_live
 
     watch_live(name, worker, refresh, as_json)

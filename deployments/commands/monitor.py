@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from time import sleep
+from typing import Any
 
 from psycopg import Connection
 from rich.console import Group
@@ -13,17 +14,21 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from deployments.commands.queue import queue_rows
 from deployments.commands.reports import database_url
 from deployments.commands.watch import console, figures, presence_cell, print_json, word
 from gan_core.errors import StackError
 from gan_core.pace import Presence, health, seconds_left, spoken
 from gan_core.plan import Plan
+from gan_core.scheduling import Rules, survey
+from gan_core.settings import settings
 from gan_core.situation import sentence
 from gan_core.store import ledger, trainings, watching
 from gan_core.store.engine import Link
 from gan_core.units import TrainingState
 
-AROUND = 16  # lines of the screen that are not a machine
+AROUND = 16  # lines of the screen that are neither a machine nor the queue
+QUEUE = 5  # trainings that wait, of which it shows as many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,7 @@ class Look:
     plan: Plan
     left: tuple[float, float] | None  # seconds, at best and at worst
     machines: list[watching.Machine]
+    queue: list[dict[str, Any]]  # what waits, as `classgan queue --json` has it, the first in line first
 
     @property
     def progress(self) -> float:
@@ -77,7 +83,8 @@ def _look(connection: Connection, name: str, worker: str) -> Look:
         machines = [machine for machine in machines if machine.id in wanted]
     progress = plan.progress(overview.iteration, overview.position, overview.data_images or 1)
     left = seconds_left(progress, overview.images, watching.speeds(connection, row.id))
-    return Look(overview=overview, plan=plan, left=left, machines=machines)
+    waiting = [r for r in queue_rows(survey(connection, Rules.of(settings()))) if r["position"] is not None]
+    return Look(overview=overview, plan=plan, left=left, machines=machines, queue=waiting)
 
 
 def _go_on(look: Callable[[], Look], refresh: float, as_json: bool) -> None:
@@ -104,6 +111,7 @@ def _facts(seen: Look) -> dict[str, object]:
         "progress": round(seen.progress, 4),
         "seconds_left": seen.left,
         "machines": [{**asdict(m), "presence": m.presence, "health": _health(m)} for m in seen.machines],
+        "queue": seen.queue,
     }
 
 
@@ -114,9 +122,10 @@ def _line(seen: Look) -> str:
     only = "".join(
         f" · {m.name}: {m.images:,} images, {_health(m)}" for m in seen.machines[:1] if len(seen.machines) == 1
     )
+    waiting = f" · {len(seen.queue)} in the queue" if seen.queue else ""
     return (
         f"{view.name} · {view.state} · iteration {view.iteration:,}{losses} · {view.images_per_second:,.0f} images/s"
-        f" · {online} of {len(seen.machines)} machines online · left {_left(seen)}{only}"
+        f" · {online} of {len(seen.machines)} machines online · left {_left(seen)}{only}{waiting}"
     )
 
 
@@ -145,9 +154,17 @@ def _picture(seen: Look) -> Group:
     return Group(
         Panel(facts, title=f"{view.name}: {view.state}", expand=False),
         Text(sentence(view)),
-        _table(seen.machines, max(3, console.height - AROUND)),
+        *_queue(seen.queue),
+        _table(seen.machines, max(3, console.height - AROUND - min(len(seen.queue), QUEUE + 1))),
         Text("Ctrl-C ends it.", style="dim"),
     )
+
+
+def _queue(waiting: list[dict[str, Any]]) -> list[Text]:
+    """A line for each of the first that wait; none if nothing does."""
+    lines = [Text(f"{r['position']}. {r['name']}: {r['reason']}", no_wrap=True, overflow="ellipsis") for r in waiting]
+    more = len(lines) - QUEUE
+    return lines[:QUEUE] + ([Text(f"… and {more:,} more wait: classgan queue", style="dim")] if more > 0 else [])
 
 
 def _table(machines: list[watching.Machine], room: int) -> Group:

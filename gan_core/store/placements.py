@@ -91,7 +91,7 @@ def entries(connection: Connection) -> list[Entry]:
     rows = connection.execute(
         "SELECT t.id, t.name, t.owner, t.priority, t.gpus, t.memory_mb, t.min_workers, t.max_workers, t.plan, t.iteration,"
         " t.position, t.images, t.data_images, extract(epoch FROM t.queued_at)::float,"
-        " t.waited_seconds + coalesce(extract(epoch FROM now() - t.waiting_since), 0)::float, t.place, t.state, t.in_turn,"
+        " t.waited_seconds + coalesce(extract(epoch FROM now() - t.waiting_since), 0)::float, t.place_in_queue, t.state, t.in_turn,"
         " coalesce(t.given, t.plan), t.calls, t.called_at IS NOT NULL,"
         " coalesce(t.called_at > now() - make_interval(secs => %s), false),"
         " coalesce((SELECT extract(epoch FROM now() - max(c.last_seen))::float FROM classgan.coordinators AS c WHERE c.training_id = t.id),"

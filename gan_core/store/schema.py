@@ -92,7 +92,7 @@ trainings = Table(
     Column("memory_mb", Integer, nullable=False, server_default="0"),  # of each GPU
     Column("min_workers", Integer, nullable=False, server_default="1"),  # or none at all
     Column("max_workers", Integer),
-    Column("place", Double),  # set by `queue move`; the lowest first, before those without
+    Column("place_in_queue", Double),  # set by `queue move`; the lowest first, before those without
     Column("idempotency_key", Text),  # the same again, of the same owner, is the same training
     _now("queued_at"),
     Column("started_at", DateTime(timezone=True)),  # its first coordinator began

@@ -128,7 +128,7 @@ def demand_of(connection: Connection, training_id: int) -> dict[str, Any]:
 def set_priority(connection: Connection, training_id: int, priority: int) -> None:
     """Let it come before or after others from the queue's next look on; its place by hand is lost."""
     connection.execute(
-        "UPDATE classgan.trainings SET priority = %s, place = NULL, updated_at = now() WHERE id = %s",
+        "UPDATE classgan.trainings SET priority = %s, place_in_queue = NULL, updated_at = now() WHERE id = %s",
         (priority, training_id),
     )
 
@@ -136,7 +136,7 @@ def set_priority(connection: Connection, training_id: int, priority: int) -> Non
 def set_places(connection: Connection, training_ids: Sequence[int], priority: int) -> None:
     """Put these trainings first among those of this priority, in this order."""
     connection.execute(
-        "UPDATE classgan.trainings SET place = n, priority = %s, updated_at = now()"
+        "UPDATE classgan.trainings SET place_in_queue = n, priority = %s, updated_at = now()"
         " FROM unnest(%s::bigint[]) WITH ORDINALITY AS placed (training, n) WHERE id = training",
         (priority, list(training_ids)),
     )

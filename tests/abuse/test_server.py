@@ -95,7 +95,7 @@ def test_without_a_login_there_is_health_and_the_page_that_asks_for_one(gate, th
         if answer.status_code != 401:
             answered.add((method, path))
     assert answered == {("GET", "/health"), ("GET", "/ready")}
-    for path in ("/docs", "/redoc", "/openapi.json", "/api/openapi.json", "/api/docs", "/api"):
+    for path in ("/docs", "/redoc", "/openapi.json", "/api/openapi.json", "/api/docs", "/api", "/metrics"):
         assert httpx.get(f"{gate.url}{path}").status_code == 401
     page = httpx.get(gate.url, follow_redirects=True, headers={"accept": "text/html"})
     assert page.status_code == 200

@@ -99,6 +99,7 @@ def test_what_the_dockerfile_copies_builds_the_same_wheel(tmp_path):
         if path.is_dir():
             shutil.copytree(path, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__"))
         else:
+            (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, tmp_path / source)
     [command] = re.findall(r"^RUN python (-m build .*) --outdir /wheels$", DOCKERFILE, flags=re.MULTILINE)
     subprocess.run(

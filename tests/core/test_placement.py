@@ -230,6 +230,12 @@ def test_two_that_waited_long_enough_do_not_take_turns_at_every_look():
 def test_within_a_priority_everybodys_first_comes_before_anybodys_second():
     wanted = [Wanted(id=n, owner=o, queued_at=n) for n, o in enumerate("aaabc")]
     assert [w.id for w in in_order(wanted, {"b": 0.4}, LONG)] == [0, 4, 3, 1, 2]
+    urgent = Wanted(id=9, owner="a", priority=1, queued_at=9.0)
+    running = Wanted(id=8, owner="a", queued_at=9.0, started=True, in_turn=True)
+    moved = Wanted(id=7, owner="a", queued_at=9.0, place=1.0)
+    late = Wanted(id=6, owner="a", priority=-5, queued_at=0.0, waited=LONG)
+    found = [w.id for w in in_order([*wanted, urgent, running, moved, late], {}, LONG)]
+    assert found == [6, 9, 8, 7, 3, 4, 0, 1, 2]
 
 
 # By hand. A machine is (GPUs, MB, images a second), a training (owner, GPUs, MB, least, most, images left).

@@ -136,6 +136,24 @@ def test_a_placement_on_a_training_that_has_ended_is_none(connection, running, m
     assert student.claim(connection, worker, boot).training_id == other
 
 
+def test_an_idle_worker_backs_up_only_the_training_it_is_placed_on(connection, running, machine):
+    one, two = running("one"), running("two")
+    (slow, boot), (idle, other_boot) = machine("slow"), machine("idle")
+    connection.execute("SELECT classgan.record_placements(%s, %s, '{a,b}')", ([slow, idle], [one, two]))
+    held = student.claim(connection, slow, boot)
+    connection.execute(
+        "UPDATE classgan.leases SET claimed_at = now() - interval '1 hour', leased_until = now() + interval '1 hour'"
+    )
+    connection.execute("UPDATE classgan.units SET state = 'stale' WHERE state = 'open'")
+    add_student(connection, "grace")  # a backup is another student's
+    connection.execute(
+        "UPDATE classgan.workers SET student_id = (SELECT id FROM classgan.students WHERE login = 'grace') WHERE name = 'slow'"
+    )
+    assert student.claim(connection, idle, other_boot) is None
+    connection.execute("SELECT classgan.record_placements(%s, %s, '{a,b}')", ([slow, idle], [one, one]))
+    assert student.claim(connection, idle, other_boot).units == held.units
+
+
 def test_a_drained_worker_gets_nothing_new_until_it_is_wanted_again(connection, running, machine):
     running("test")
     worker, boot = machine("desk")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from deployments.cli import app
 from deployments.commands import monitor, watch
 from gan_core.settings import settings
-from gan_core.store import student
+from gan_core.store import student, submissions
 from gan_core.store.engine import connect
 
 
@@ -143,6 +143,22 @@ def test_one_machine_may_be_watched_by_its_name_its_login_or_its_students_name(c
     fill(connection, 12, 30, tiny)
     for name in ("login0-laptop", "login0", "Ada Lovelace"):
         assert "Ada Lovelace (laptop): 480 images, ready, waits for units" in classgan("monitor", "-w", name)
+
+
+def test_the_monitor_shows_what_waits_and_why(classgan, connection, tiny, narrow, one_look):
+    fill(connection, 3, 30, tiny)
+    asked = {"gpus": 2, "memory_mb": 0, "min_workers": 1, "priority": 0, "max_workers": None}
+    for number in range(7):
+        name = f"waits-{number}"
+        submissions.submit(connection, name, tiny.model_dump(mode="json"), asked, owner="ada", key=name)
+    classgan("monitor", "faces")
+    shown = narrow.getvalue()
+    assert "1. waits-0: no machine that was ever here has 2 GPUs" in shown
+    assert "5. waits-4" in shown
+    assert "waits-5" not in shown
+    assert "… and 2 more wait: classgan queue" in shown
+    (look,) = [json.loads(line) for line in classgan("monitor", "faces", "--json").splitlines()]
+    assert [r["name"] for r in look["queue"]] == [f"waits-{number}" for number in range(7)]
 
 
 def test_ctrl_c_ends_the_monitor_quietly(connection, database, tiny):

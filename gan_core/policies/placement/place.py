@@ -47,11 +47,8 @@ def in_order(wanted: Iterable[Wanted], used: Mapping[str, float], max_wait: floa
     by_age = sorted(wanted, key=lambda w: (w.place is None, w.place or 0, w.queued_at, w.id))
     for w in sorted(by_age, key=lambda w: -w.priority):
         if is_lifted(w, max_wait):
-            keys[w.id] = (
-                0,
-                w.queued_at,
-                w.id,
-            )  # not by the time waited: it stands still while one runs, and they would swap
+            # Not by the time waited: it stands still while one runs, and they would swap at every look.
+            keys[w.id] = (0, w.queued_at, w.id)
             continue
         before = 0 if w.in_turn else theirs[w.owner]
         theirs[w.owner] += not w.in_turn
@@ -232,9 +229,7 @@ class _Hall:
             if not self.has_room(w):
                 continue
             bid = self.policy(example, self.current(w))
-            if (
-                bid.score > score
-            ):  # scores only grow: what lay in the heap is a lower bound, and is renewed when looked at
+            if bid.score > score:  # scores only grow: what lay in the heap is a lower bound, renewed when looked at
                 heapq.heappush(heap, (bid.score, n, w))
                 continue
             won[w.id].append(bid.because)

@@ -19,7 +19,7 @@ def upgrade() -> None:
         sa.Column("memory_mb", sa.Integer(), server_default="0", nullable=False),
         sa.Column("min_workers", sa.Integer(), server_default="1", nullable=False),
         sa.Column("max_workers", sa.Integer(), nullable=True),
-        sa.Column("place", sa.Double(), nullable=True),
+        sa.Column("place_in_queue", sa.Double(), nullable=True),
         sa.Column("idempotency_key", sa.Text(), nullable=True),
         sa.Column("queued_at", MOMENT, server_default=sa.func.now(), nullable=False),
         sa.Column("started_at", MOMENT, nullable=True),

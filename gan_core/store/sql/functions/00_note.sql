@@ -42,7 +42,7 @@ $$;
 -- A worker as people know it, without its login.
 CREATE FUNCTION classgan.called(p_worker bigint) RETURNS text
 LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
-    SELECT s.display_name || coalesce(format(' (%s)', nullif(classgan.machine(s.login, w.name), '')), '')
+    SELECT s.display_name || coalesce(' (' || nullif(classgan.machine(s.login, w.name), '') || ')', '')
     FROM workers AS w JOIN students AS s ON s.id = w.student_id WHERE w.id = p_worker
 $$;
 

@@ -1,7 +1,8 @@
 -- What anybody may see who looks on: views with display names, without logins, roster, secrets, payloads or paths.
 -- Read by the class page and by whoever logs in as classgan_viewer, the role that may read these and nothing else.
 CREATE VIEW watch.trainings AS
-SELECT id, name, state, classgan.public(message) AS message, iteration, images, position, data_images, plan - 'data' AS plan, created_at, updated_at
+SELECT id, name, state, classgan.public(message) AS message, iteration, images, position, data_images, plan - 'data' AS plan, created_at, updated_at,
+    memory_mb, CASE state WHEN 'queued' THEN waited_seconds + coalesce(extract(epoch FROM now() - waiting_since), 0)::float END AS seconds_waiting
 FROM classgan.trainings;
 
 CREATE VIEW watch.iterations AS
@@ -48,6 +49,10 @@ LEFT JOIN (
 CREATE VIEW watch.answers AS
 SELECT c.training_id, c.iteration, c.worker_id AS machine_id, c.verdict, c.credited, c.units, c.images, c.seconds, l.claimed_at, c.submitted_at
 FROM classgan.contributions AS c LEFT JOIN classgan.leases AS l ON l.id = c.lease_id;
+
+-- How many contributions of a training were recomputed, and what came of it; empty where that is still to come. Whose they were is not said.
+CREATE VIEW watch.checks AS
+SELECT training_id, valid, count(*) AS checks FROM classgan.checks GROUP BY training_id, valid;
 
 CREATE VIEW watch.leaderboard AS
 SELECT l.student_id, l.display_name, l.units, l.images, count(w.id) AS machines,

@@ -1,0 +1,408 @@
+"""Metrics for Prometheus: what they say, who may read them, and that alerts and dashboard ask for nothing else."""
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from crowd import SECRETS, fill
+from poll import wait_until
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from deployments.cli import app
+from deployments.commands import metrics
+from deployments.door import SCRAPER, Door
+from deployments.gate import scrapes
+from deployments.gate.scrapes import Scrapes
+from deployments.monitoring.collector import ClassCollector, exposition
+from deployments.server import class_server
+from gan_core.errors import StoreUnreachable
+from gan_core.settings import settings
+from gan_core.store import submissions, vitals
+from gan_core.store.logins import hash_of
+
+AWAY = "postgresql://nobody@127.0.0.1:1/nothing"
+
+
+def parsed(text: bytes) -> dict[str, Metric]:
+    return {family.name: family for family in text_string_to_metric_families(text.decode())}
+
+
+def value(found: dict[str, Metric], name: str, **labels: str) -> float:
+    (sample,) = [s for s in found[name.removesuffix("_total")].samples if s.name == name and s.labels == labels]
+    return sample.value
+
+
+def named(found: dict[str, Metric], name: str) -> list[str]:
+    return [next(iter(s.labels.values())) for s in found[name].samples]
+
+
+@pytest.fixture
+def crowd(connection, tiny) -> int:
+    """Twelve students, a training at work and one that waits, checks, and a refused contribution."""
+    training = fill(connection, 12, 30, tiny)
+    submissions.submit(connection, "waits", tiny.model_dump(mode="json"), {"gpus": 1, "memory_mb": 40_000, "min_workers": 1, "priority": 0, "max_workers": None}, owner="ada", key="")  # fmt: skip
+    connection.execute("UPDATE classgan.trainings SET waiting_since = now() - interval '1 hour' WHERE name = 'waits'")
+    connection.execute(
+        "UPDATE classgan.contributions SET verdict = 'refused', credited = false WHERE id IN (SELECT id FROM classgan.contributions ORDER BY id DESC LIMIT 36)"
+    )
+    connection.execute(
+        "INSERT INTO classgan.checks (contribution_id, training_id, iteration, student_id, worker_id, ordinals, images_per_second, checked_at, valid)"
+        " SELECT c.id, c.training_id, c.iteration, w.student_id, w.id, '{0}', 1, now(), c.id %% 2 = 0 FROM classgan.contributions AS c"
+        " JOIN classgan.workers AS w ON w.id = c.worker_id WHERE c.training_id = %s ORDER BY c.id LIMIT 10",
+        (training,),
+    )
+    return training
+
+
+def test_they_say_how_the_class_is(database, connection, crowd):
+    found = parsed(exposition(database)())
+    assert value(found, "classgan_up") == 1
+    assert value(found, "classgan_trainings", state="running") == 1
+    assert value(found, "classgan_trainings", state="failed") == 0
+    assert value(found, "classgan_training_state", training="faces", state="running") == 1
+    assert value(found, "classgan_training_iteration", training="faces") == 30
+    assert value(found, "classgan_training_images_total", training="faces") == 30 * 48
+    assert value(found, "classgan_training_images_per_second", training="faces") == pytest.approx(24, rel=0.2)
+    assert 1 < value(found, "classgan_training_loss", training="faces", network="generator") < 3
+    assert 0 < value(found, "classgan_training_iteration_age_seconds", training="faces") < 60
+    assert value(found, "classgan_training_quorum_images", training="faces") == 48
+    assert value(found, "classgan_training_gathered_images", training="faces") == 0
+    assert value(found, "classgan_training_units", training="faces", state="open") == 3
+    assert [value(found, "classgan_workers", presence=p) for p in ("online", "idle", "offline")] == [10, 1, 1]
+    assert value(found, "classgan_worker_images_per_second", worker="Ada Lovelace (laptop)") == 40
+    assert value(found, "classgan_worker_gpu_memory_bytes", worker="Ada Lovelace (laptop)") == 15_360 * 2**20
+    assert 0 <= value(found, "classgan_worker_silent_seconds", worker="Ada Lovelace (laptop)") < 60
+    assert value(found, "classgan_contributions_total", verdict="accepted") == 30 * 12 - 36
+    assert value(found, "classgan_contributed_images_total", verdict="refused") == 36 * 16
+    assert value(found, "classgan_contributions_refused_ratio") == pytest.approx(0.1)
+    assert value(found, "classgan_queue_trainings") == 1
+    assert 3_600 <= value(found, "classgan_queue_longest_wait_seconds") < 3_700
+    assert value(found, "classgan_queue_gpu_memory_bytes") == 40_000 * 2**20
+    assert value(found, "classgan_checks_total", result="valid") == 5
+    assert value(found, "classgan_checks_total", result="invalid") == 5
+    assert value(found, "classgan_checks_waiting") == 0
+
+
+def test_they_hold_display_names_and_nothing_that_is_nobodys_business(database, crowd):
+    text = exposition(database)().decode()
+    assert "Ada Lovelace" in text
+    assert not [secret for secret in SECRETS if secret in text]
+
+
+def test_labels_are_escaped_bounded_and_each_there_once(database, connection, tiny, monkeypatch):
+    """Otherwise Prometheus would refuse all of it, or drown."""
+    fill(connection, 8, 3, tiny)
+    connection.execute("UPDATE classgan.students SET display_name = E'A \"quoted\" \\\\ back\\nslash' WHERE id % 2 = 0")
+    for number in range(4):
+        submissions.submit(connection, f"done-{number}", tiny.model_dump(mode="json"), {"gpus": 0, "memory_mb": 0, "min_workers": 1, "priority": 0, "max_workers": None}, owner="", key=f"{number}")  # fmt: skip
+    connection.execute("UPDATE classgan.trainings SET state = 'cancelled' WHERE name LIKE 'done-%'")
+    every = parsed(exposition(database)())
+    names = named(every, "classgan_worker_silent_seconds")
+    assert len(names) == len(set(names)) == 8
+    assert sum(name.startswith('A "quoted" \\ back\nslash (laptop) #') for name in names) >= 3
+    monkeypatch.setattr(vitals, "WORKERS", 3)
+    monkeypatch.setattr(vitals, "TRAININGS", 2)
+    few = parsed(exposition(database)())
+    assert len(named(few, "classgan_worker_silent_seconds")) == 3
+    assert value(few, "classgan_workers_unnamed") == 5
+    assert named(few, "classgan_training_iteration") == [
+        "faces",
+        "done-3",
+    ]  # what isn't over comes before what is newer
+    assert value(few, "classgan_trainings", state="cancelled") == 4
+
+
+def test_a_worker_whose_memory_ran_out_is_counted(database, connection, tiny):
+    fill(connection, 3, 3, tiny)
+    connection.execute(
+        "UPDATE classgan.workers SET message = 'CUDA out of memory. Tried to allocate 2.00 GiB' WHERE name = 'login1-laptop'"
+    )
+    assert value(parsed(exposition(database)()), "classgan_workers_out_of_memory") == 1
+
+
+def test_an_empty_class_has_metrics_too(database):
+    found = parsed(exposition(database)())
+    assert value(found, "classgan_queue_trainings") == 0
+    assert value(found, "classgan_contributions_refused_ratio") == 0
+
+
+def test_a_database_that_is_away_is_no_error():
+    found = parsed(exposition(AWAY)())
+    assert list(found) == ["classgan_up"]
+    assert value(found, "classgan_up") == 0
+
+
+def test_however_many_ask_it_is_read_once():
+    looks = []
+
+    def read() -> vitals.Vitals:
+        looks.append(1)
+        raise StoreUnreachable("away")
+
+    collector = ClassCollector(read, keep=60)
+    threads = [threading.Thread(target=collector.collect) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(looks) == 1
+    eager = ClassCollector(read, keep=-1)
+    assert [eager.collect(), eager.collect()]
+    assert len(looks) == 3
+
+
+# Who may read them
+
+
+async def prefect(scope: Any, receive: Any, send: Any) -> None:
+    """Stands for Prefect's app: whoever gets an answer from it was let through."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"this is Prefect"})
+
+
+prefect.api_app = prefect
+
+
+def asked(
+    login: tuple[str, str] | None,
+    *requests: tuple[str, str],
+    given: Scrapes | None = None,
+    then: Callable[[], None] = lambda: None,
+) -> list[httpx.Response]:
+    """The class server's answers, one after the other; `then` is called before its threads are waited for."""
+
+    async def ask() -> list[httpx.Response]:
+        server = class_server(
+            prefect,
+            instructor_hash=hash_of("i"),
+            student_hashes=lambda: {"ada": hash_of("a"), SCRAPER: hash_of("m")},
+            inner_secret="inner",
+            scrapes=given or Scrapes(lambda: b"classgan_up 1.0\n", hash_of("s")),
+        )
+        await server._logins.ask()  # as its start does
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(server), base_url="http://class", auth=login
+        ) as client:
+            answers = [await client.request(method, path) for method, path in requests]
+        then()
+        return answers
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture
+def at_once(monkeypatch) -> None:
+    monkeypatch.setattr("deployments.server.FAILED_SECONDS", 0)
+
+
+@pytest.mark.parametrize("login", [("instructor", "i"), (SCRAPER, "s")], ids=lambda login: login[0])
+def test_the_instructor_and_prometheus_may_read_them(login):
+    (answer,) = asked(login, ("GET", "/metrics"))
+    assert answer.text == "classgan_up 1.0\n"
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+@pytest.mark.parametrize(("login", "status"), [(None, 401), ((SCRAPER, "wrong"), 401), (("ada", "s"), 401), (("ada", "a"), 403), ((SCRAPER, "m"), 403)])  # fmt: skip
+def test_nobody_else_may_not_even_a_student_of_that_name(at_once, login, status):
+    for answer in asked(login, ("GET", "/metrics"), ("HEAD", "/metrics"), ("POST", "/metrics")):
+        assert answer.status_code == status
+        assert "classgan_up" not in answer.text
+
+
+def test_what_prometheus_logs_in_with_opens_nothing_else(at_once):
+    tries = [("GET", "/api/flows/1"), ("POST", "/api/flow_runs/filter"), ("GET", "/api/admin/settings"), ("POST", "/metrics"), ("GET", "/metrics/"), ("GET", "/docs")]  # fmt: skip
+    answers = asked((SCRAPER, "s"), *tries)
+    assert [answer.status_code for answer in answers] == [401] * len(tries)
+
+
+def test_a_database_that_hangs_holds_nobody_up():
+    """The answer comes in time, others are served meanwhile, and however often it is asked, one thread waits."""
+    release, reading = threading.Event(), []
+
+    def hang() -> bytes:
+        reading.append(1)
+        release.wait(5)  # should it be waited for after all
+        return b"classgan_up 1.0\n"
+
+    given = Scrapes(hang, hash_of("s"), patience=0.05)
+    requests = [("GET", "/metrics"), ("GET", "/api/flows/1"), ("GET", "/metrics")]
+    metrics_, flows, again = asked(("instructor", "i"), *requests, given=given, then=release.set)
+    assert flows.text == "this is Prefect"
+    assert [value(parsed(a.content), "classgan_up") for a in (metrics_, again)] == [0, 0]
+    assert len(reading) == 1
+
+
+def test_the_secret_follows_from_the_instructors_and_is_another():
+    door = Door(addresses=("host",), port=1, database_port=2)
+    assert door.scrape_secret == Door.model_validate_json(door.model_dump_json()).scrape_secret
+    assert door.scrape_secret not in (door.instructor_secret, door.inner_secret)
+    assert len(door.scrape_secret) == 64
+
+
+# The command
+
+
+@pytest.fixture
+def classgan(database, monkeypatch, tmp_path) -> Iterator[Any]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CLASSGAN_DATABASE_URL", database)
+    settings.cache_clear()
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["metrics", *arguments], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    yield run
+    settings.cache_clear()
+
+
+def test_the_command_prints_them_once(classgan, crowd):
+    assert value(parsed(classgan().encode()), "classgan_training_iteration", training="faces") == 30
+
+
+def test_served_here_they_are_for_this_machine_only(classgan, crowd, monkeypatch):
+    from prometheus_client import start_http_server
+
+    started = []
+
+    def start(*arguments: Any) -> tuple[Any, threading.Thread]:
+        server, thread = start_http_server(*arguments)
+        started.append((server, thread))
+        return server, thread
+
+    monkeypatch.setattr("prometheus_client.start_http_server", start)
+    serving = threading.Thread(target=metrics.serve, args=(0,))
+    serving.start()
+    server, _ = wait_until(lambda: started and started[0], 20, "the server")
+    try:
+        assert server.server_address[0] == "127.0.0.1"
+        answer = httpx.get(f"http://127.0.0.1:{server.server_port}/metrics")
+        assert value(parsed(answer.content), "classgan_training_iteration", training="faces") == 30
+    finally:
+        server.shutdown()
+        serving.join(20)
+    assert not serving.is_alive()
+
+
+def test_the_configuration_leads_to_the_class_and_bears_its_login(classgan, tmp_path):
+    alone = yaml.safe_load(classgan("config", "--port", "9999"))
+    assert alone["scrape_configs"] == [{"job_name": "classgan", "static_configs": [{"targets": ["127.0.0.1:9999"]}]}]
+    door = Door(addresses=("class.example",), port=4242, database_port=2)
+    settings().home.mkdir(parents=True, exist_ok=True)
+    door.save(settings().home)
+    (job,) = yaml.safe_load(classgan("config"))["scrape_configs"]
+    assert job["scheme"] == "https"
+    assert job["basic_auth"] == {"username": SCRAPER, "password": door.scrape_secret}
+    assert job["static_configs"] == [{"targets": ["class.example:4242"]}]
+    assert job["tls_config"]["ca_file"].endswith("class.pem")
+
+
+# Alerts and dashboard. There is no parser of PromQL in Python to rely on: names, labels and brackets are looked at here.
+
+WORDS = {"and", "or", "unless", "on", "by", "ignoring", "without", "offset", "bool"}
+FUNCTIONS = {"sum", "max", "rate", "increase", "delta", "label_values"}
+PROMETHEUS_OWN = {"up": {"job"}, "ALERTS": {"alertstate", "job"}}  # what it adds itself
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    rules = yaml.safe_load(CliRunner().invoke(app, ["metrics", "rules"]).output)
+    for rule in rules["groups"][0]["rules"]:
+        yield rule["alert"], rule["expr"]
+    board = json.loads(CliRunner().invoke(app, ["metrics", "dashboard"]).output)
+    for panel in board["panels"]:
+        yield from ((panel["title"], target["expr"]) for target in panel["targets"])
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["name"], variable["query"]["query"]
+    yield from (("annotations", a["expr"]) for a in board["annotations"]["list"])
+
+
+def exported(found: dict[str, Metric]) -> dict[str, set[str]]:
+    """Labels by metric, with what Prometheus adds."""
+    by_name = {s.name: set(s.labels) | {"instance", "job"} for family in found.values() for s in family.samples}
+    return by_name | PROMETHEUS_OWN
+
+
+def faults(expression: str, known: dict[str, set[str]]) -> list[str]:
+    """What is wrong with it: unknown metrics or functions, labels that a metric lacks, brackets."""
+    wrong = [f"{a}{b}" for a, b in ("()", "{}", "[]") if expression.count(a) != expression.count(b)]
+    for name, matchers in re.findall(r"\b(\w+)\{([^}]*)\}", expression):
+        pairs = re.sub(r'(\w+)(=~|!~|!=|=)"[^"]*"', r"\1", matchers)
+        wrong += [
+            f"{name}: {label}" for label in filter(None, re.split(r"[,\s]+", pairs)) if label not in known.get(name, ())
+        ]
+    bare = re.sub(r'\{[^}]*\}|\[\d+[smh]\]|"[^"]*"', " ", expression)
+    every_label = set().union(*known.values())
+    for labels in re.findall(r"\b(?:on|by|ignoring|without)\s*\(([^)]*)\)", bare):
+        wrong += [label for label in filter(None, re.split(r"[,\s]+", labels)) if label not in every_label]
+    bare = re.sub(r"\b(on|by|ignoring|without)\s*\([^)]*\)", r"\1 ", bare)
+    bare = re.sub(r"(label_values\(\s*\w+),\s*\w+", r"\1", bare)
+    for word, call in re.findall(r"\b([a-zA-Z_]\w*)(\s*\()?", bare):
+        if word not in WORDS and word not in known and not (word in FUNCTIONS and (call or "by" in bare)):
+            wrong.append(word)
+    return wrong
+
+
+def test_alerts_and_dashboard_ask_only_for_what_there_is(database, crowd):
+    known, asked_for = exported(parsed(exposition(database)())), list(expressions())
+    assert len(asked_for) > 30
+    assert {title: found for title, expression in asked_for if (found := faults(expression, known))} == {}
+
+
+@pytest.mark.parametrize("wrong", ["classgan_nonsense > 1", "nonsense(classgan_up)", 'classgan_workers{state="online"} == 0', "sum by (nonsense) (classgan_workers)", "(classgan_up == 0"])  # fmt: skip
+def test_a_wrong_expression_is_noticed(database, crowd, wrong):
+    assert faults(wrong, exported(parsed(exposition(database)())))
+
+
+def test_the_alerts_have_the_form_that_prometheus_wants():
+    """As `promtool check rules` would say of their form: fields, names, durations, labels, templates."""
+    (group,) = yaml.safe_load(CliRunner().invoke(app, ["metrics", "rules"]).output)["groups"]
+    assert set(group) == {"name", "rules"}
+    names = [rule["alert"] for rule in group["rules"]]
+    assert len(names) == len(set(names))
+    assert {"NoWorkers", "WorkerGone", "ManyRefused", "TrainingNotMoving", "GpuMemoryTooSmall"} <= set(names)
+    for rule in group["rules"]:
+        assert (
+            {"alert", "expr", "labels", "annotations"} <= set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        )
+        assert re.fullmatch(r"[A-Z]\w+", rule["alert"])
+        assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
+        assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"})
+        assert set(rule["annotations"]) == {"summary", "description"}
+        for text in rule["annotations"].values():
+            asked_of = re.findall(r"\{\{ (.*?) \}\}", text)
+            assert all(re.fullmatch(r"\$labels\.(worker|training)|\$value( \| humanize\w*)?", a) for a in asked_of), (
+                text
+            )
+            assert not re.search(r"[{}]", re.sub(r"\{\{ .*? \}\}", "", text))
+            commands = re.findall(r"`classgan (\w+)", text)
+            assert set(commands) <= {command.name or command.callback.__name__ for command in app.registered_commands} | {"status", "events", "workers", "queue"}  # fmt: skip
+
+
+def test_the_dashboard_is_laid_out():
+    board = json.loads(CliRunner().invoke(app, ["metrics", "dashboard"]).output)
+    ids, places = [], set()
+    for panel in board["panels"]:
+        ids.append(panel["id"])
+        grid = panel["gridPos"]
+        assert grid["x"] + grid["w"] <= 24
+        cells = {
+            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
+        }
+        assert not cells & places, panel["title"]
+        places |= cells
+        assert panel["datasource"]["uid"] == "${datasource}"
+    assert len(ids) == len(set(ids)) > 15
+
+
+def test_what_the_gate_says_of_a_database_that_hangs_is_what_the_collector_says():
+    assert value(parsed(scrapes.AWAY), "classgan_up") == 0
