@@ -47,6 +47,7 @@ BODY_BYTES = 1_000_000  # of a student's request; a full batch of logs has a few
 BODY_SECONDS = 30.0  # for it to arrive
 LOGIN_SECONDS = 10.0  # for a websocket's first frame
 IN_FLIGHT = 32  # HTTP requests of a student's at once
+AT_SERVICE = 8  # the same, for one that is asked of the service: long polls look at the database each second
 SOCKETS = 64  # of a student's: three a worker and two a running shift
 FAILED_SECONDS = 1.0  # that a wrong secret waits for its answer
 FAILED_WAITING = 64  # of those at once; more are answered at once, since waiting costs memory
@@ -177,7 +178,7 @@ class ClassServer:
     async def _serve(self, service: App, person: Person, scope: Any, receive: Receive, send: Send) -> None:
         """What is asked of trainings, by anybody."""
         inside = {**_with_authorization(scope, None), WHO: person.login}
-        if not person.is_instructor and (person.in_flight >= IN_FLIGHT or not person.requests.take()):
+        if not person.is_instructor and (person.in_flight >= AT_SERVICE or not person.requests.take()):
             slow = problem(
                 429, "These are more requests than a person makes. Wait a little.", headers={"Retry-After": "2"}
             )

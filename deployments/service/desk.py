@@ -69,14 +69,14 @@ class Desk:
         with self._lock, connection.transaction():
             name, is_new = submissions.submit(connection, given.name, *values, owner=caller.login, key=key or None)
             if is_new:
-                caller.require_room(connection, 0)  # it is counted already, and isn't there if this raises
+                caller.require_room(connection)  # it is counted already, and isn't there if this raises
         return caller.ticket(connection, name), is_new
 
     def go_on(self, connection: Connection, caller: Caller, act: Callable[[], str]) -> str:
         """What `act` says, which puts one of the caller's trainings back into the queue, if there is room for it."""
         with self._lock, connection.transaction():
             said = act()
-            caller.require_room(connection, 0)
+            caller.require_room(connection)
         return said
 
     def status(self, connection: Connection, caller: Caller, name: str, fresh: bool = False) -> models.Status:

@@ -85,13 +85,13 @@ class Caller:
         if faults:
             raise PlanError("This is the instructor's to submit:\n  " + "\n  ".join(faults))
 
-    def require_room(self, connection: Connection, more: int) -> None:
-        """Raises Refused (403) if they would have too many trainings with `more` of them."""
+    def require_room(self, connection: Connection) -> None:
+        """Raises Refused (403) if the newest of their trainings that run or wait is one too many."""
         most = settings().student_trainings
-        if not self.is_instructor and (has := submissions.alive(connection, self.login)) + more > most:
+        if not self.is_instructor and (has := submissions.alive(connection, self.login)) > most:
             raise Refused(
                 403,
-                f"You have {has + more - 1} trainings that run or wait, and a student may have {most}. Cancel or pause one first.",
+                f"You have {has - 1} trainings that run or wait, and a student may have {most}. Cancel or pause one first.",
             )
 
     def require_priority(self, now: int, wanted: int) -> None:

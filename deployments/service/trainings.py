@@ -5,7 +5,7 @@ import time
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Header, Query, Response
 from psycopg import Connection
 
 from deployments.commands.queue import queue_rows
@@ -16,7 +16,7 @@ from gan_core.store import submissions
 from gan_core.units import TrainingState
 
 LONGEST_WAIT = 30  # seconds of a long poll
-POLL = 0.5  # seconds between looks
+POLL = 1.0  # seconds between looks
 
 
 def routes(desk: Desk) -> APIRouter:
@@ -39,7 +39,6 @@ def routes(desk: Desk) -> APIRouter:
     )
     async def submit(
         who: Who,
-        request: Request,
         response: Response,
         body: Annotated[models.AnyShape, Body(openapi_examples=models.SHAPES)],
         idempotency_key: Annotated[

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import httpx
@@ -371,6 +372,21 @@ def test_nobody_comes_in_without_a_login_and_prefects_routes_are_as_they_were(se
     assert service.call("mallory", "GET", "/csrf-token").status_code != 403
     assert service.ask("POST", "/deployments/filter", {}) == []
     assert "There is no /classgan/v1/nowhere" in service.refused(404, "ada", "GET", "/nowhere")
+
+
+def test_nobody_keeps_more_than_8_requests_open(service):
+    """Each long poll looks at the database every second; nobody else waits for them, nor does the instructor."""
+    submit(service, "alan", "watched")
+    tag = service.ask_as("alan", "GET", "/trainings/watched").headers["etag"]
+
+    def poll(_: int) -> httpx.Response:
+        return service.ask_as("alan", "GET", "/trainings/watched", params={"since": tag, "wait": 3})
+
+    with ThreadPoolExecutor(12) as threads:
+        answers = threads.map(poll, range(12))
+        assert service.ok("instructor", "GET", "/trainings/watched")["state"] == "queued"
+        statuses = sorted(answer.status_code for answer in answers)
+    assert statuses == [304] * 8 + [429] * 4
 
 
 def test_a_body_of_2_megabytes_is_refused(service):
