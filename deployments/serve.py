@@ -35,6 +35,7 @@ def main() -> None:
         student_hashes=students,
         inner_secret=door.inner_login,
         scrapes=Scrapes(exposition(url), hash_of(door.scrape_secret)),
+        database_url=url,
     )
     uvicorn.run(
         app,

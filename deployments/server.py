@@ -23,7 +23,7 @@ Clients set `PREFECT_API_AUTH_STRING=login:secret` and leave `PREFECT_API_KEY` u
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -32,10 +32,13 @@ from deployments.gate.logins import REFRESH, Logins, NotReadyYet, Person, creden
 from deployments.gate.requests import Answer, StudentApi
 from deployments.gate.runs import Inner, Refused, Shifts
 from deployments.gate.scrapes import METRICS, Scrapes
+from deployments.service.app import service_app
+from deployments.service.asking import PREFIX, WHO
+from deployments.service.problems import MEDIA, problem
 
 log = logging.getLogger("classgan.server")
 
-Message = dict[str, Any]
+Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
@@ -44,11 +47,12 @@ BODY_BYTES = 1_000_000  # of a student's request; a full batch of logs has a few
 BODY_SECONDS = 30.0  # for it to arrive
 LOGIN_SECONDS = 10.0  # for a websocket's first frame
 IN_FLIGHT = 32  # HTTP requests of a student's at once
+AT_SERVICE = 8  # the same, for one that is asked of the service: long polls look at the database each second
 SOCKETS = 64  # of a student's: three a worker and two a running shift
 FAILED_SECONDS = 1.0  # that a wrong secret waits for its answer
 FAILED_WAITING = 64  # of those at once; more are answered at once, since waiting costs memory
 OPEN_TO_ALL = ("/api/health", "/api/ready")
-NOT_UI = ("/docs", "/redoc", "/openapi.json", METRICS)
+NOT_UI = ("/docs", "/redoc", "/openapi.json", "/classgan", METRICS)
 
 
 def class_server(
@@ -60,6 +64,7 @@ def class_server(
     scrapes: Scrapes | None = None,
     refresh_seconds: float = REFRESH,
     body_bytes: int = BODY_BYTES,
+    database_url: str = "",
 ) -> "ClassServer":
     """Prefect's app behind the class's logins.
 
@@ -71,17 +76,24 @@ def class_server(
         inner_secret: the value of `PREFECT_SERVER_API_AUTH_STRING`.
         scrapes: what Prometheus reads; None: nothing.
         refresh_seconds: between two calls of `student_hashes`. Who is no longer in it is out, open websockets included.
-        body_bytes: limit of a student's request.
+        body_bytes: limit of a student's request, and of anybody's to the service.
+        database_url: of the class, as the instructor, for the service (`deployments/service`); "" leaves it out.
     """
     logins = Logins(instructor_hash, student_hashes, refresh_seconds)
-    return ClassServer(app, logins, inner_secret, body_bytes, scrapes)
+    return ClassServer(app, logins, inner_secret, body_bytes, scrapes, database_url)
 
 
 class ClassServer:
     """An ASGI app; see `class_server`."""
 
     def __init__(
-        self, app: Any, logins: Logins, inner_secret: str, body_bytes: int, scrapes: Scrapes | None = None
+        self,
+        app: Any,
+        logins: Logins,
+        inner_secret: str,
+        body_bytes: int,
+        scrapes: Scrapes | None = None,
+        database_url: str = "",
     ) -> None:
         self._app: App = app
         # With SQLite, Prefect lets only 100 requests in at once and counts open websockets among them: a class of 25 workers,
@@ -91,6 +103,7 @@ class ClassServer:
         self._inner = Inner(app, inner_secret)
         self._shifts = Shifts(self._inner)
         self._students = StudentApi(self._inner, self._shifts, lambda: logins.student_names)
+        self._service: App | None = service_app(database_url, self._inner) if database_url else None
         self._failed_waiting = 0
         self._scrapes = scrapes
 
@@ -124,12 +137,12 @@ class ClassServer:
         try:
             person = await self._logins.admit(*given) if given else None
         except NotReadyYet:
-            await _reply(
-                send, Answer.json(503, {"detail": "The class server has just started."}, (b"retry-after", b"2"))
-            )
+            await _reply(send, _refusal(path, 503, "The class server has just started.", (b"retry-after", b"2")))
             return
         if person is None:
-            await self._refuse_login(send, was_tried=given is not None)
+            await self._refuse_login(path, send, was_tried=given is not None)
+        elif self._service is not None and path.startswith(f"{PREFIX}/"):
+            await self._serve(self._service, person, scope, receive, send)
         elif person.is_instructor and scrapes:
             await _reply(send, await scrapes.answer())
         elif person.is_instructor:
@@ -137,7 +150,7 @@ class ClassServer:
         else:
             await self._serve_student(person, scope, receive, send)
 
-    async def _refuse_login(self, send: Send, was_tried: bool) -> None:
+    async def _refuse_login(self, path: str, send: Send, was_tried: bool) -> None:
         """Late, to slow down whoever tries many; yet nobody else waits for it, and few wait at a time."""
         if was_tried and self._failed_waiting < FAILED_WAITING:
             self._failed_waiting += 1
@@ -145,9 +158,7 @@ class ClassServer:
                 await asyncio.sleep(FAILED_SECONDS)
             finally:
                 self._failed_waiting -= 1
-        await _reply(
-            send, Answer.json(401, {"detail": "Log in: PREFECT_API_AUTH_STRING=login:secret, as in your invite."})
-        )
+        await _reply(send, _refusal(path, 401, "Log in: PREFECT_API_AUTH_STRING=login:secret, as in your invite."))
 
     async def _serve_student(self, person: Person, scope: Any, receive: Receive, send: Send) -> None:
         if person.in_flight >= IN_FLIGHT or not person.requests.take():
@@ -163,6 +174,25 @@ class ClassServer:
         finally:
             person.in_flight -= 1
         await _reply(send, answer)
+
+    async def _serve(self, service: App, person: Person, scope: Any, receive: Receive, send: Send) -> None:
+        """What is asked of trainings, by anybody."""
+        inside = {**_with_authorization(scope, None), WHO: person.login}
+        if not person.is_instructor and (person.in_flight >= AT_SERVICE or not person.requests.take()):
+            slow = problem(
+                429, "These are more requests than a person makes. Wait a little.", headers={"Retry-After": "2"}
+            )
+            await slow(inside, receive, send)
+            return
+        person.in_flight += 1
+        try:
+            body = await self._read_body(scope, receive)
+        except Refused as refused:
+            await problem(refused.status, refused.detail, headers={"Connection": "close"})(inside, receive, send)
+        else:
+            await service(inside, _replayed(body, receive), send)
+        finally:
+            person.in_flight -= 1
 
     async def _read_body(self, scope: Any, receive: Receive) -> bytes:
         """The body, if it is small enough and comes in time; of a large one nothing is kept."""
@@ -283,6 +313,24 @@ class _Session:
         self._over.set()
         self._came_in.set()
         await asyncio.Event().wait()  # until this socket's task is cancelled
+
+
+def _refusal(path: str, status: int, detail: str, *headers: tuple[bytes, bytes]) -> Answer:
+    """Why not, in the form that whoever asks for this path expects."""
+    if not path.startswith(PREFIX):
+        return Answer.json(status, {"detail": detail}, *headers)
+    said = problem(status, detail)
+    return Answer(status, bytes(said.body), ((b"content-type", MEDIA.encode()), *headers))
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """`receive` for whoever wants a body that was read already."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again
 
 
 def _is_ui(path: str, method: str) -> bool:

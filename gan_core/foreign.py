@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gan_core.errors import PlanError
-from gan_core.plan import PRESETS, Plan, checked_plan
+from gan_core.plan import PRESETS, Plan, checked_plan, preset
 
 # Their words for our knobs, in small letters; knobs by their own name need no line here.
 WORDS: Mapping[str, tuple[str, ...]] = {
@@ -35,6 +35,38 @@ class Submission:
     name: str
     plan: Plan
     demand: dict[str, Any] = field(default_factory=dict)
+
+
+def from_values(values: Mapping[str, Any], name: str = "", otherwise: str = "") -> Submission:
+    """A submission in any shape: the knobs of a plan, `{name, plan, demand}` with a preset's name or knobs as the plan,
+    a scheduler's task, or a training service's job.
+
+    Args:
+        name: instead of the one inside.
+        otherwise: the name, if there is none.
+
+    Raises:
+        PlanError: it can't be trained; says which field, and what is possible.
+    """
+    if is_task(values):
+        return from_task({**values, "name": name or values.get("name") or otherwise})
+    if is_job(values):
+        job = dict(values.get("metadata") or values)
+        return from_job(
+            job | ({"output_model_name": name} if name else {}) | ({} if _named(job) else {"name": otherwise})
+        )
+    own = training_name(name or str(values.get("name") or otherwise))
+    if "plan" not in values:
+        return Submission(name=own, plan=Plan().changed(**{k: v for k, v in values.items() if k != "name"}))
+    if unknown := values.keys() - {"name", "plan", "demand"}:
+        raise PlanError(f"{', '.join(sorted(unknown))} can't be said here: a submission has name, plan and demand.")
+    knobs = values["plan"]
+    plan = preset(knobs) if isinstance(knobs, str) else Plan().changed(**knobs)
+    return Submission(name=own, plan=plan, demand=dict(values.get("demand") or {}))
+
+
+def _named(job: Mapping[str, Any]) -> bool:
+    return bool(job.get("output_model_name") or job.get("name"))
 
 
 def is_task(values: Mapping[str, Any]) -> bool:

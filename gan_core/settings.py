@@ -34,6 +34,12 @@ class Settings(BaseSettings):
     max_wait_minutes: float = Field(
         240, gt=0, le=100_000, description="A training that waited this long comes before every priority."
     )
+    student_trainings: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="Trainings that a student may have waiting or running at once, by the class server's service. 0: none.",
+    )
     placement: str = Field(
         "balanced", description="Who gets a free machine: `simple`, `balanced`, `fair`, or another package's policy."
     )

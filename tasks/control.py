@@ -62,6 +62,23 @@ def resume(connection: "Connection", name: str, author: str) -> str:
     return f"{name} goes on from iteration {row.iteration} as soon as the instructor's worker has started it."
 
 
+def requeue(connection: "Connection", name: str, author: str) -> str:
+    """Put a paused, failed or finished training back into the queue, which starts it when its turn comes.
+
+    Raises:
+        TrainingError: it runs or waits already, or was cancelled.
+    """
+    from gan_core.store import trainings
+
+    row = trainings.get(connection, name)
+    was = trainings.control(connection, row.id, TrainingState.QUEUED, author, "waits for its turn")
+    if was is TrainingState.CANCELLED:
+        raise TrainingError(f"{name!r} was cancelled for good. Start a training with another name.")
+    if was in (TrainingState.QUEUED, TrainingState.LAUNCHING, TrainingState.RUNNING):
+        raise TrainingError(f"{name!r} is {was} already.")
+    return f"{name} waits for its turn and goes on from iteration {row.iteration}."
+
+
 def change(connection: "Connection", name: str, changes: Mapping[str, Any], author: str) -> str:
     """Change the plan from the next iteration on.
 

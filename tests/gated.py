@@ -34,8 +34,8 @@ def sha256(text: str) -> str:
 class Gate:
     """The server and, through it, the class as the instructor or a student sees it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port(0)
+    def __init__(self, folder: Path, **more: str) -> None:
+        self.folder, self.port, self.more = folder, free_port(0), more  # more: settings of the server's process
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
         self.admit(*STUDENTS)
@@ -64,6 +64,7 @@ class Gate:
             "PREFECT_HOME": str(self.folder / "server"),
             "PREFECT_SERVER_API_AUTH_STRING": INNER,
             "PREFECT_UI_API_URL": f"{self.url}/api",
+            **self.more,
         }
         with (self.folder / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -176,6 +177,7 @@ def serve(port: int, students: Path) -> None:
     from prefect.server.api.server import create_app
 
     from deployments.server import class_server
+    from gan_core.settings import settings
 
     app = class_server(
         create_app(),
@@ -183,6 +185,7 @@ def serve(port: int, students: Path) -> None:
         student_hashes=lambda: json.loads(students.read_text()),
         inner_secret=INNER,
         refresh_seconds=0.5,
+        database_url=settings().database_url,
     )
     uvicorn.run(app, host="127.0.0.1", port=port, lifespan="on", log_level="warning", ws_max_size=1_000_000)
 

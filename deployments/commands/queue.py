@@ -18,7 +18,7 @@ from deployments.commands.watch import worker_table
 from gan_core import foreign
 from gan_core.demand import checked_demand
 from gan_core.errors import PlanError, TrainingError
-from gan_core.plan import PRESETS, Plan, preset
+from gan_core.plan import PRESETS, preset
 from gan_core.policies.queueing import cannot_ever, clock
 from gan_core.scheduling import Rules, Survey, move, survey
 from gan_core.settings import settings
@@ -68,19 +68,7 @@ def read_submission(source: str, name: str) -> foreign.Submission:
     """
     if source in PRESETS:
         return foreign.Submission(name=foreign.training_name(name or source), plan=preset(source))
-    values = _read(Path(source))
-    if foreign.is_task(values):
-        given = foreign.from_task(values | ({"name": name} if name else {}))
-    elif foreign.is_job(values):
-        job = values.get("metadata") or values
-        given = foreign.from_job(job | ({"output_model_name": name} if name else {}))
-    elif isinstance(values.get("plan"), dict):
-        own = name or str(values.get("name") or Path(source).stem)
-        plan = Plan().changed(**values["plan"])
-        given = foreign.Submission(name=foreign.training_name(own), plan=plan, demand=values.get("demand") or {})
-    else:
-        given = foreign.Submission(name=foreign.training_name(name or Path(source).stem), plan=Plan().changed(**values))
-    return given
+    return foreign.from_values(_read(Path(source)), name, otherwise=Path(source).stem)
 
 
 def _read(path: Path) -> dict[str, Any]:

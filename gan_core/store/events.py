@@ -41,6 +41,22 @@ def latest(connection: Connection, training: str = "", limit: int = 50, after: i
         ).fetchall()
 
 
+def after(connection: Connection, training_id: int, after: int, limit: int, everything: bool) -> list[Event]:
+    """Events with an id beyond `after`, the oldest first; without those about somebody's honesty, unless `everything`."""
+    view = (
+        "classgan.events AS e JOIN classgan.trainings AS t ON t.id = e.training_id"
+        if everything
+        else "watch.events AS e"
+    )
+    name = "t.name AS training" if everything else "e.training"
+    with connection.cursor(row_factory=class_row(Event)) as cursor:
+        return cursor.execute(
+            f"SELECT e.id, {name}, e.at, e.kind, e.iteration, e.text FROM {view}"
+            " WHERE e.training_id = %s AND e.id > %s ORDER BY e.id LIMIT %s",
+            (training_id, after, limit),
+        ).fetchall()
+
+
 def count(connection: Connection, training_id: int, kind: EventKind, since_iteration: int) -> int:
     """How often this happened from an iteration on."""
     row = connection.execute(

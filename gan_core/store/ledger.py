@@ -8,6 +8,7 @@ from psycopg.rows import class_row
 
 from gan_core.units import TrainingState
 
+ONLINE = 60.0  # seconds without a word after which a machine counts as gone
 LEADER_AWAY = 10.0  # seconds without a sign of life; they come every three
 
 
@@ -41,7 +42,7 @@ class WorkerRow:
 
     @property
     def is_online(self) -> bool:
-        return self.seconds_silent < 60
+        return self.seconds_silent < ONLINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +160,17 @@ def machines_called(connection: Connection, name: str) -> list[int]:
         (name,),
     ).fetchall()
     return [row[0] for row in rows]
+
+
+def history_after(connection: Connection, training_id: int, after: int, limit: int) -> list[IterationRow]:
+    """The closed iterations whose number is beyond `after`, the oldest first."""
+    with connection.cursor(row_factory=class_row(IterationRow)) as cursor:
+        return cursor.execute(
+            "SELECT number, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy,"
+            " extract(epoch FROM closed_at - opened_at)::float AS seconds, closed_at FROM classgan.iterations"
+            " WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0 AND number > %s ORDER BY number LIMIT %s",
+            (training_id, after, limit),
+        ).fetchall()
 
 
 def history(connection: Connection, training_id: int, limit: int = 1_000_000) -> list[IterationRow]:

@@ -1,12 +1,48 @@
 """Trainings on their way through the queue: submitted, moved, called. All of it by the instructor's login."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from psycopg import Connection
+from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from gan_core.errors import TrainingError
+from gan_core.units import TrainingState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """One training as whoever submitted it sees it."""
+
+    id: int
+    name: str
+    owner: str  # "" if a person started it in Prefect
+    state: TrainingState
+    message: str
+    iteration: int
+    images: int
+    plan: dict[str, Any]
+    priority: int
+    gpus: int
+    memory_mb: int
+    min_workers: int
+    max_workers: int | None
+    data_fingerprint: str
+    data_images: int
+    created_at: datetime
+    started_at: datetime | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", TrainingState(self.state))
+
+
+TICKET = (
+    "SELECT id, name, owner, state, message, iteration, images, plan, priority, gpus, memory_mb, min_workers, max_workers,"
+    " data_fingerprint, data_images, created_at, started_at FROM classgan.trainings"
+)
 
 
 def submit(
@@ -28,16 +64,55 @@ def submit(
     ).fetchone()
     assert row is not None
     found, is_new = row
-    if not is_new and not (key and _key_of(connection, found) == key):
+    if not is_new and not (key and _keyed(connection, found) == (owner, key)):
         raise TrainingError(
             f"There is a training called {name!r} already. Choose another name, or continue it: classgan resume {name}."
         )
     return found, is_new
 
 
-def _key_of(connection: Connection, name: str) -> str | None:
-    row = connection.execute("SELECT idempotency_key FROM classgan.trainings WHERE name = %s", (name,)).fetchone()
-    return row[0] if row else None
+def _keyed(connection: Connection, name: str) -> tuple[str, str | None] | None:
+    return connection.execute(
+        "SELECT owner, idempotency_key FROM classgan.trainings WHERE name = %s", (name,)
+    ).fetchone()
+
+
+def ticket(connection: Connection, name: str) -> Ticket | None:
+    with connection.cursor(row_factory=class_row(Ticket)) as cursor:
+        return cursor.execute(f"{TICKET} WHERE name = %s", (name,)).fetchone()
+
+
+def tickets(
+    connection: Connection,
+    owner: str | None = None,
+    state: TrainingState | None = None,
+    after: int = 0,
+    limit: int = 50,
+) -> list[Ticket]:
+    """Trainings, the newest first; of one owner, or in one state; those before the id `after`, if it isn't 0."""
+    with connection.cursor(row_factory=class_row(Ticket)) as cursor:
+        return cursor.execute(
+            f"{TICKET} WHERE (%(owner)s::text IS NULL OR owner = %(owner)s) AND (%(state)s::text IS NULL OR state::text = %(state)s)"
+            " AND (%(after)s = 0 OR id < %(after)s) ORDER BY id DESC LIMIT %(limit)s",
+            {"owner": owner, "state": state, "after": after, "limit": limit},
+        ).fetchall()
+
+
+def alive(connection: Connection, owner: str) -> int:
+    """Trainings of this owner that run or wait for it."""
+    row = connection.execute(
+        "SELECT count(*) FROM classgan.trainings WHERE owner = %s AND state IN ('queued', 'launching', 'running')",
+        (owner,),
+    ).fetchone()
+    return row[0] if row else 0
+
+
+def known_data(connection: Connection) -> list[str]:
+    """What the plans of trainings learn from that no student submitted."""
+    rows = connection.execute(
+        "SELECT DISTINCT plan->>'data' FROM classgan.trainings WHERE owner NOT IN (SELECT login FROM classgan.students) ORDER BY 1"
+    ).fetchall()
+    return [row[0] for row in rows]
 
 
 def demand_of(connection: Connection, training_id: int) -> dict[str, Any]:

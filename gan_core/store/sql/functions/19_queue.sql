@@ -13,7 +13,8 @@ BEGIN
     VALUES (p_name, p_plan, p_owner, p_priority, p_gpus, p_memory_mb, p_min_workers, p_max_workers, p_key)
     ON CONFLICT DO NOTHING RETURNING * INTO mine;
     IF FOUND THEN
-        PERFORM classgan.note(mine.id, 0, 'queued', format('Submitted by %s.', coalesce(nullif(p_owner, ''), 'a person')));
+        PERFORM classgan.note(mine.id, 0, 'queued', format('Submitted by %s.',
+            coalesce((SELECT display_name FROM students WHERE login = p_owner), nullif(p_owner, ''), 'a person')));  -- others read it
         RETURN QUERY SELECT mine.name, true;
     ELSE
         RETURN QUERY SELECT t.name, false FROM trainings AS t
