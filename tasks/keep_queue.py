@@ -6,7 +6,9 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import PrefectException
 from prefect.states import Crashed
 
 from gan_core.settings import settings
@@ -53,9 +55,14 @@ def _keep(url: str, reaching: Callable[[], AbstractContextManager[None]], ended:
                 complained = False
             except GanError as exc:
                 log.warning("The queue could not look: %s", exc)
-            except Exception as exc:  # noqa: BLE001  whatever Prefect's client raises, the next look may go better
+            except Exception as exc:  # noqa: BLE001  whatever it is, the next look may go better
                 if not complained:
-                    log.warning("Prefect does not answer, so the queue starts nothing for now: %s", exc)
+                    away = isinstance(exc, httpx.HTTPError | PrefectException)
+                    log.warning(
+                        "%s, so the queue starts nothing for now: %r",
+                        "Prefect does not answer" if away else "A look failed",
+                        exc,
+                    )
                     complained = True
 
 

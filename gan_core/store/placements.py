@@ -70,7 +70,7 @@ def machines(connection: Connection) -> list[Machine]:
     return found
 
 
-def gpus_of(device: str, hardware: Mapping[str, Any]) -> tuple[int, int]:
+def gpus_of(device: str, hardware: object) -> tuple[int, int]:
     """GPUs that a worker computes on, and the memory of the smallest in MB.
 
     Args:
@@ -79,7 +79,7 @@ def gpus_of(device: str, hardware: Mapping[str, Any]) -> tuple[int, int]:
     """
     if device.startswith("mps"):
         return 1, 0
-    listed = hardware.get("gpus")
+    listed = hardware.get("gpus") if isinstance(hardware, dict) else None
     memories = [g.get("memory_mb") for g in listed if isinstance(g, dict)] if isinstance(listed, list) else []
     numbers = {int(n or 0) for n in re.findall(r"cuda(?::(\d{1,4}))?", device)}
     used = [memories[n] for n in numbers if n < len(memories) and isinstance(memories[n], int)]

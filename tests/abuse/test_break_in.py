@@ -13,6 +13,7 @@ from gan_core.errors import PayloadError, RosterError
 from gan_core.models import Vectors
 from gan_core.policies.sampling import cut_units
 from gan_core.rounds import ENOUGH, Lengths
+from gan_core.scheduling import Rules, look
 from gan_core.store import ledger, logins, queue, student, trainings
 from gan_core.units import Measures, Verdict
 
@@ -129,6 +130,17 @@ def test_names_and_reasons_are_one_line_without_control_characters(instructor, t
     assert texts
     for (text,) in texts:
         assert text.isprintable(), text
+
+
+@pytest.mark.parametrize("hardware", [[], None, "x", 7, {"gpus": 7}, {"gpus": [7, None, {"memory_mb": "x"}]}])
+def test_nonsense_about_hardware_stops_no_look_of_the_queue(instructor, training, mallory, hardware):
+    student.register(mallory, "desk", uuid4(), "cuda:0", hardware)
+    look(instructor, Rules())
+
+
+def test_a_machine_without_a_name_is_refused(mallory):
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="A machine has a name"):
+        student.register(mallory, " \n", uuid4(), "cpu", {})
 
 
 def test_tiny_contributions_by_the_hundred_have_nobody_else_refused():

@@ -7,12 +7,15 @@ DECLARE
     me bigint := student.whoami();
     mine bigint;
 BEGIN
+    IF coalesce(btrim(classgan.plain(p_name, 100)), '') = '' THEN
+        RAISE EXCEPTION 'A machine has a name: give it one, such as laptop.' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     PERFORM FROM students WHERE id = me FOR NO KEY UPDATE;  -- one at a time: counting and adding belong together
     IF (SELECT count(*) FROM workers WHERE student_id = me AND name <> classgan.plain(p_name, 100)) >= 32 THEN
         RAISE EXCEPTION 'You have 32 machines already. Use one of their names, or ask your instructor.' USING ERRCODE = 'program_limit_exceeded';
     END IF;
     INSERT INTO workers (student_id, name, boot_id, device, hardware, run_id)
-    VALUES (me, classgan.plain(p_name, 100), p_boot, classgan.plain(p_device, 100), CASE WHEN octet_length(p_hardware::text) <= 4000 THEN p_hardware ELSE '{}' END, p_run)
+    VALUES (me, classgan.plain(p_name, 100), p_boot, classgan.plain(p_device, 100), CASE WHEN jsonb_typeof(p_hardware) = 'object' AND octet_length(p_hardware::text) <= 4000 THEN p_hardware ELSE '{}' END, p_run)
     ON CONFLICT (student_id, name) DO UPDATE
         SET boot_id = excluded.boot_id, device = excluded.device, hardware = excluded.hardware, run_id = excluded.run_id,
             registered_at = now(), last_seen = now(), message = ''
