@@ -65,7 +65,10 @@ class School:
 
     def cancel(self, name: str) -> None:
         """End a training that has shown what it was for."""
-        self.ask("SELECT classgan.control(id, 'cancelled', 'a test', '') FROM classgan.trainings WHERE name = %s", name)
+        self.ask(
+            "SELECT classgan.control(id, 'cancelled', 'a test', '') FROM classgan.trainings WHERE name = %s AND state IN ('queued', 'launching', 'running', 'paused')",
+            name,
+        )
 
     def await_quiet(self) -> None:
         """No coordinator is left: the last one, when it ends, cancels the shifts that nobody has taken."""

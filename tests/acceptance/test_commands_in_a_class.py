@@ -37,18 +37,19 @@ def here(school, tmp_path, monkeypatch):
     settings.cache_clear()
     yield tmp_path
     settings.cache_clear()
+    school.cancel(NAME)  # whatever became of the test, it mustn't keep the class busy
 
 
 def test_the_commands_of_the_pages_steer_a_training(school, here, tiny, capsys):
     """Each is typed as the pages have it, with this training's name."""
     school.start(NAME, tiny.changed(iterations=5000, push_interval=1))
     school.await_iteration(NAME, 2)
-    wait_until((school.stack.outputs / NAME / "generator.safetensors").exists, 30, "the generator")
+    wait_until((school.stack.outputs / NAME / "generator.safetensors").exists, 120, "the generator")
     wanted = [line.words[1:] for line in commands(*ORDER) if line.words[1] != "generate" or line.words[2] == "NAME"]
     for words in sorted(set(wanted), key=lambda words: ORDER.index(words[0])):
         app([NAME if word == "NAME" else word for word in words], standalone_mode=False)
         if words[0] == "pause":
-            wait_until(lambda: school.state(NAME) is TrainingState.PAUSED, 30, "the pause")
+            wait_until(lambda: school.state(NAME) is TrainingState.PAUSED, 120, "the pause")
         if words[0] == "resume":
             assert (
                 school.state(NAME) is not TrainingState.PAUSED
