@@ -1,5 +1,6 @@
 """Real servers, real workers, real signals: what a class must survive."""
 
+import csv
 import json
 import os
 import signal
@@ -297,7 +298,8 @@ def test_grades_and_housekeeping_run_as_deployments(school, plan):
             {"state": {"type": "SCHEDULED"}, "parameters": parameters},
         )["id"]
         wait_until(lambda run=run: school.stack.run_state(run)[0] == "Completed", 90, f"the end of {name}")
-    rows = target.read_text(encoding="utf-8-sig").splitlines()
-    assert rows[0].startswith("login,name,units,images")
-    images = sum(int(row.split(",")[3]) for row in rows[1:])
+    with target.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {"login", "name", "mark", "units", "images"} <= set(rows[0])
+    images = sum(int(row["images"]) for row in rows)
     assert images == school.ask("SELECT sum(images)::bigint FROM classgan.contributions WHERE credited")[0][0]
