@@ -57,10 +57,10 @@ class School:
             row = trainings.find(connection, name)
         return row.state if row else None
 
-    def await_iteration(self, name: str, number: int, seconds: float = 120) -> None:
+    def await_iteration(self, name: str, number: int, seconds: float = 240) -> None:
         wait_until(lambda: self.iteration(name) >= number, seconds, f"iteration {number} of {name}")
 
-    def await_success(self, name: str, seconds: float = 180) -> None:
+    def await_success(self, name: str, seconds: float = 300) -> None:
         wait_until(lambda: self.state(name) is TrainingState.SUCCEEDED, seconds, f"the end of {name}")
 
     def cancel(self, name: str) -> None:

@@ -50,7 +50,7 @@ def browser(tmp_path) -> Iterator[WebDriver]:
 def find(browser: WebDriver, xpath: str):
     """The first element of this kind, as soon as the page shows it."""
     return wait_until(
-        lambda: next(iter(browser.find_elements(By.XPATH, xpath)), None), 60, f"{xpath} on {browser.current_url}"
+        lambda: next(iter(browser.find_elements(By.XPATH, xpath)), None), 120, f"{xpath} on {browser.current_url}"
     )
 
 
@@ -89,7 +89,7 @@ def test_a_training_is_started_from_the_form_and_its_samples_are_seen(school, br
     }
 
     (run,) = school.stack._api("POST", "/flow_runs/filter", {"flow_runs": {"name": {"any_": ["train from-the-form"]}}})
-    wait_until(lambda: school.stack.run_state(run["id"])[0] == "Completed", 60, "the run's end")
+    wait_until(lambda: school.stack.run_state(run["id"])[0] == "Completed", 120, "the run's end")
 
     def tasks() -> set[str]:
         found = school.stack._api(
@@ -99,7 +99,7 @@ def test_a_training_is_started_from_the_form_and_its_samples_are_seen(school, br
 
     story = {f"{verb} it {n}" for n in range(4) for verb in ("create-units", "await-gradients", "aggregate")}
     story |= {f"{verb} it {n}" for n in range(1, 5) for verb in ("sample", "push")}
-    wait_until(lambda: tasks() >= story, 60, "five tasks an iteration")
+    wait_until(lambda: tasks() >= story, 120, "five tasks an iteration")
     browser.get(f"{school.stack.ui}/runs/flow-run/{run['id']}")
     find(browser, "//*[contains(text(), 'await-gradients it 3')]")
     browser.save_screenshot(str(tmp_path / "run.png"))
@@ -109,6 +109,6 @@ def test_a_training_is_started_from_the_form_and_its_samples_are_seen(school, br
     )
     browser.get(f"{school.stack.ui}/artifacts/artifact/{artifact['latest_id']}")
     picture = find(browser, "//img[@alt='samples']")
-    wait_until(lambda: picture.get_property("naturalWidth"), 30, "the sample grid's pixels")
+    wait_until(lambda: picture.get_property("naturalWidth"), 90, "the sample grid's pixels")
     browser.save_screenshot(str(tmp_path / "artifact.png"))
     assert picture.get_property("naturalWidth") >= 500
