@@ -45,14 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
 
 
-# Tests that share what is expensive run in one process, and the longest groups first: a class on this machine, the faults,
-# a class that others reach.
-GROUPS = (
-    ("acceptance/test_whole_class", "acceptance/test_in_", "acceptance/test_commands"),
-    ("faults/",),
-    ("acceptance/test_joining", "acceptance/test_rehearsal"),
-    ("acceptance/test_demo",),
-)
+# Tests that share what is expensive run in one process, and the longest groups first: whole classes, which would only
+# be in each other's way in two processes, and the faults.
+GROUPS = (("acceptance/",), ("faults/",))
 
 
 def group_of(file: str) -> int:

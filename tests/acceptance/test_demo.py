@@ -72,7 +72,7 @@ def test_it_ends_with_pictures_and_a_figure_though_port_4200_is_taken(place):
             taken.bind(("127.0.0.1", 4200))
             taken.listen()
         demo = start(place, "--set", "iterations=3")
-        assert demo.wait(300) == 0, (place / "log").read_text()
+        assert demo.wait(500) == 0, (place / "log").read_text()
     text = (place / "log").read_text()
     assert "Frechet distance" in text
     assert "127.0.0.1:4200" not in text
