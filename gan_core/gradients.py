@@ -139,7 +139,7 @@ def shared_gradient(
 
     Units, not batches: within a unit each batch finds the norm statistics that the one before has left.
     """
-    for networks in several[1:]:
+    for networks in several[1:]:  # `contribute` has filled the first
         networks.load(weights)
     hands = [units[i :: len(several)] for i in range(min(len(several), len(units)))]
     with ThreadPoolExecutor(len(hands), thread_name_prefix="device") as pool:

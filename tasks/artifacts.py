@@ -49,19 +49,16 @@ def show_samples(name: str, iteration: int, line: str, png: bytes) -> None:
     )
 
 
+def is_status_due(name: str, is_last: bool) -> bool:
+    """Whether to show it again: every few seconds, and at the end. Asked before anything is read for it."""
+    return is_last or time.monotonic() - _shown_at.get(name, -STATUS_SECONDS) >= STATUS_SECONDS
+
+
 def show_status(
-    name: str,
-    line: str,
-    progress: float,
-    workers: Sequence["WorkerRow"],
-    credits: Sequence["Credit"],
-    is_last: bool,
+    name: str, line: str, progress: float, workers: Sequence["WorkerRow"], credits: Sequence["Credit"]
 ) -> None:
-    """Progress, who computes and the leaderboard, every few seconds."""
-    now = time.monotonic()
-    if now - _shown_at.get(name, -STATUS_SECONDS) < STATUS_SECONDS and not is_last:
-        return
-    _shown_at[name] = now
+    """Progress, who computes and the leaderboard."""
+    _shown_at[name] = time.monotonic()
     if name not in _progress:
         made = create_progress_artifact(progress=100 * progress, key=f"progress-{name}", description=line)
         _progress[name] = cast(UUID, made)  # Prefect's types name its async twin, too

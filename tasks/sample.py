@@ -26,14 +26,16 @@ def sample(snapshot: "Snapshot", is_last: bool = False) -> None:
     with Link(settings().database_url) as link:
         link.call(lambda c: trainings.save_sample(c, snapshot.training_id, snapshot.iteration, png))
         overview = link.call(lambda c: ledger.overview(c, snapshot.name))
-        workers = link.call(lambda c: ledger.workers(c, snapshot.name))
-        credits = link.call(ledger.credits)
+        is_due = artifacts.is_status_due(snapshot.name, is_last)
+        workers = link.call(lambda c: ledger.workers(c, snapshot.name)) if is_due else []
+        credits = link.call(ledger.credits) if is_due else []  # goes through every contribution
     assert overview is not None
     progress = snapshot.plan.progress(overview.iteration, overview.position, overview.data_images)
     line = status_line(overview, progress)
     with artifacts.skipped_if_prefect_is_away(f"the samples of iteration {snapshot.iteration}"):
         artifacts.show_samples(snapshot.name, snapshot.iteration, line, png)
-        artifacts.show_status(snapshot.name, line, progress, workers, credits, is_last)
+        if is_due:
+            artifacts.show_status(snapshot.name, line, progress, workers, credits)
 
 
 def status_line(overview: "ledger.Overview", progress: float) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import LiteralString
 
 from psycopg import Connection
 from psycopg.rows import class_row
@@ -9,6 +10,11 @@ from psycopg.rows import class_row
 from gan_core.units import TrainingState
 
 ONLINE = 60.0  # seconds without a word after which a machine counts as gone
+# What an IterationRow is made of.
+ITERATION: LiteralString = (
+    "number, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy,"
+    " extract(epoch FROM closed_at - opened_at)::float AS seconds, closed_at"
+)
 LEADER_AWAY = 10.0  # seconds without a sign of life; they come every three
 
 
@@ -166,8 +172,7 @@ def history_after(connection: Connection, training_id: int, after: int, limit: i
     """The closed iterations whose number is beyond `after`, the oldest first."""
     with connection.cursor(row_factory=class_row(IterationRow)) as cursor:
         return cursor.execute(
-            "SELECT number, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy,"
-            " extract(epoch FROM closed_at - opened_at)::float AS seconds, closed_at FROM classgan.iterations"
+            f"SELECT {ITERATION} FROM classgan.iterations"
             " WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0 AND number > %s ORDER BY number LIMIT %s",
             (training_id, after, limit),
         ).fetchall()
@@ -177,8 +182,7 @@ def history(connection: Connection, training_id: int, limit: int = 1_000_000) ->
     """The latest closed iterations, the oldest of them first."""
     with connection.cursor(row_factory=class_row(IterationRow)) as cursor:
         return cursor.execute(
-            "SELECT * FROM (SELECT number, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy,"
-            " extract(epoch FROM closed_at - opened_at)::float AS seconds, closed_at"
+            f"SELECT * FROM (SELECT {ITERATION}"
             " FROM classgan.iterations WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0 ORDER BY number DESC LIMIT %s) AS latest"
             " ORDER BY number",
             (training_id, limit),

@@ -12,7 +12,7 @@ from psycopg.rows import class_row
 from gan_core.pace import Pace, Presence
 from gan_core.store.engine import connect, translated
 from gan_core.store.events import Event
-from gan_core.store.ledger import IterationRow, Overview
+from gan_core.store.ledger import ITERATION, IterationRow, Overview
 from gan_core.store.migrate import VIEWER_ROLE
 from gan_core.units import TrainingState
 
@@ -237,8 +237,7 @@ def overview(connection: Connection, training_id: int) -> Overview:
     last = _rows(
         connection,
         IterationRow,
-        "SELECT number, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy,"
-        " extract(epoch FROM closed_at - opened_at)::float AS seconds, closed_at FROM watch.iterations"
+        f"SELECT {ITERATION} FROM watch.iterations"
         " WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0 ORDER BY number DESC LIMIT 1",
         (training_id,),
     )

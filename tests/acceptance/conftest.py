@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -19,13 +19,11 @@ from deployments.invites import Invite, invite_for
 from deployments.local_stack import LocalStack
 from deployments.prefect_settings import clean_environment
 from deployments.processes import free_port, stop_trees
-from gan_core.images import ImageSet
 from gan_core.plan import Plan
 from gan_core.store import ledger, logins, trainings
 from gan_core.store.engine import connect
-from gan_core.trainer import train_local
 from gan_core.units import TrainingState
-from gan_core.update import tensors_of
+from gan_core.update import State, tensors_of
 
 WORKERS = ("ada", "grace", "alan")
 
@@ -36,9 +34,8 @@ HOSTS = ("ada", "grace", "alan", "hedy", "dorothy")  # machines with an address 
 class School:
     """The class, and what tests ask of it."""
 
-    def __init__(self, stack: LocalStack) -> None:
-        self.stack = stack
-        self._references: dict[Plan, Mapping[str, torch.Tensor]] = {}
+    def __init__(self, stack: LocalStack, reference: Callable[[Plan], State]) -> None:
+        self.stack, self.reference = stack, reference
 
     def ask(self, query: str, *values: object) -> list[tuple]:
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
@@ -87,38 +84,40 @@ class School:
             )
         )
 
-    def reference(self, plan: Plan, digits: ImageSet) -> Mapping[str, torch.Tensor]:
-        """What one process reaches with this plan; computed once a plan."""
-        if plan not in self._references:
-            self._references[plan] = tensors_of(train_local(plan, digits))
-        return self._references[plan]
-
-    def assert_equals_the_reference(self, name: str, plan: Plan, digits: ImageSet) -> None:
+    def assert_equals_the_reference(self, name: str, plan: Plan) -> None:
         """The training's last state is what one process reaches with this plan, bit for bit."""
         with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
             found = trainings.latest_checkpoint(connection, trainings.get(connection, name).id)
         assert found is not None
         iteration, _, payload = found
         assert iteration == plan.iterations
-        stored, reference = safetensors.torch.load(payload), self.reference(plan, digits)
+        stored, reference = safetensors.torch.load(payload), tensors_of(self.reference(plan))
         assert stored.keys() == reference.keys()
         for part, tensor in reference.items():
             assert torch.equal(stored[part], tensor), part
 
 
 @pytest.fixture(scope="session")
-def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[School]:
+def school(tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State]) -> Iterator[School]:
     """Servers, a coordinator's worker and three students' workers, in a folder whose name has a space."""
     folder = tmp_path_factory.mktemp("a class")
     with LocalStack(folder / "home", folder / "outputs", WORKERS) as stack:
-        yield School(stack)
+        yield School(stack, reference)
 
 
 class Campus(School):
     """A class that others reach, and their machines."""
 
-    def __init__(self, stack: LocalStack, door: Door, folder: Path, network: Network, hub: Hub) -> None:
-        super().__init__(stack)
+    def __init__(
+        self,
+        stack: LocalStack,
+        reference: Callable[[Plan], State],
+        door: Door,
+        folder: Path,
+        network: Network,
+        hub: Hub,
+    ) -> None:
+        super().__init__(stack, reference)
         self.door, self.folder, self.network, self.hub = door, folder, network, hub
         self.machines: list[subprocess.Popen[bytes]] = []
 
@@ -187,7 +186,7 @@ class Campus(School):
 
 
 @pytest.fixture(scope="session")
-def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campus]:
+def campus(tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State]) -> Iterator[Campus]:
     folder = tmp_path_factory.mktemp("campus")
     with (
         hosts(*HOSTS) as network,
@@ -197,7 +196,7 @@ def campus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campus]:
         patch.setenv("HF_ENDPOINT", hub.url)
         door = made(folder / "home", (network.address,), "0.0.0.0", free_port(0), free_port(0), "")
         with LocalStack(folder / "home", folder / "outputs", door=door) as stack:
-            campus = Campus(stack, door, folder, network, hub)
+            campus = Campus(stack, reference, door, folder, network, hub)
             try:
                 yield campus
             finally:

@@ -67,10 +67,10 @@ def engines(worker: subprocess.Popen) -> list[psutil.Process]:
     return found
 
 
-def test_three_workers_under_prefect_give_the_weights_of_the_reference(school, plan, digits):
+def test_three_workers_under_prefect_give_the_weights_of_the_reference(school, plan):
     school.start("equal", plan)
     school.await_success("equal")
-    school.assert_equals_the_reference("equal", plan, digits)
+    school.assert_equals_the_reference("equal", plan)
     assert school.units_by_state("equal") == {"done": units_of(plan)}
 
 
@@ -100,7 +100,7 @@ def test_the_prefect_ui_reads_as_a_story(school, plan):
     assert {s["name"] for s in shifts} >= {"shift of ada", "shift of grace", "shift of alan"}
 
 
-def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another(school, plan, digits):
+def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another(school, plan):
     school.start("killed-worker", plan)
     school.await_iteration("killed-worker", 2)
 
@@ -114,7 +114,7 @@ def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another(school, pla
     wait_until(has_a_unit, 60, "a lease of ada's", every=0.01)
     kill_tree(school.stack.children["worker-ada"].pid)
     school.await_success("killed-worker")
-    school.assert_equals_the_reference("killed-worker", plan, digits)
+    school.assert_equals_the_reference("killed-worker", plan)
     assert school.units_by_state("killed-worker") == {"done": units_of(plan)}
     counted = school.ask(
         "SELECT sum(c.units), sum(c.images) FROM classgan.contributions c JOIN classgan.trainings t ON t.id = c.training_id"
@@ -124,7 +124,7 @@ def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another(school, pla
     school.stack.start_worker("ada")
 
 
-def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(school, plan, digits):
+def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(school, plan):
     school.start("killed-coordinator", plan)
     school.await_iteration("killed-coordinator", 6)  # beyond the checkpoint at 4
     instructor = school.stack.children["instructor"]
@@ -134,10 +134,10 @@ def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(sch
     assert 0 < school.iteration("killed-coordinator") < plan.iterations
     school.start("killed-coordinator", plan)
     school.await_success("killed-coordinator")
-    school.assert_equals_the_reference("killed-coordinator", plan, digits)
+    school.assert_equals_the_reference("killed-coordinator", plan)
 
 
-def test_servers_that_die_are_waited_for(school, plan, digits, record_property):
+def test_servers_that_die_are_waited_for(school, plan, record_property):
     """PostgreSQL and the Prefect server are killed and come back: no worker dies, and the weights are the same."""
     plan = plan.changed(images_per_unit=80, quorum=240, iterations=30)
     school.start("servers", plan)
@@ -161,7 +161,7 @@ def test_servers_that_die_are_waited_for(school, plan, digits, record_property):
     school.await_iteration("servers", before + 4)  # a training that is under way needs no Prefect
     school.stack.spawn("prefect-server", command)
     school.await_success("servers")
-    school.assert_equals_the_reference("servers", plan, digits)
+    school.assert_equals_the_reference("servers", plan)
     assert all(worker.poll() is None for worker in workers)
     school.stack._await_server()
 
