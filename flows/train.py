@@ -56,7 +56,7 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"], demand: Demand = 
 
     Args:
         name: Small letters, digits and dashes. A training that exists is continued.
-        plan: Every knob of the training. As it stands: handwritten digits, about a minute on two cores.
+        plan: Every knob of the training. As it stands: handwritten digits, less than two minutes on two cores.
         demand: What it asks of the class: priority, GPUs, numbers of workers. A new training waits in the queue if it has to.
     """
     show_log()
