@@ -19,6 +19,7 @@ from tasks.check_work import checked_work
 from tasks.create_units import create_units
 from tasks.enter_queue import enter_queue
 from tasks.evaluate import Yardstick, evaluate
+from tasks.keep_model import keep_model
 from tasks.keep_queue import kept_queue
 from tasks.lead import lead
 from tasks.push import push
@@ -109,6 +110,7 @@ def _iterate(training: "Coordinator", hub: HubPushes) -> None:
     training.finish()
     signs.ended(training.name)
     beside.append(report.submit(training.name))
+    beside.append(keep_model.submit(training.name))
     for future in beside:
         future.wait()
 

@@ -22,7 +22,7 @@ from gan_core.models import layout_of
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import encode, payload_size
 from gan_core.rounds import Gathered, Lengths, Round
-from gan_core.store import events, queue, trainings
+from gan_core.store import events, queue, runs, trainings, versions
 from gan_core.store.engine import Link, wait_for_notice
 from gan_core.units import EventKind, TrainingState
 from gan_core.update import Aggregate, State, advance
@@ -63,6 +63,8 @@ class Coordinator:
         return self
 
     def _enter(self) -> None:
+        if "@" in self.plan.data_version:  # before anything is made
+            self.link.call(lambda c: versions.data_version(c, self.plan.data_version))
         first = self.link.call(lambda c: trainings.create(c, self.name, self.plan.model_dump(mode="json")))
         self.training_id = first.id
         if first.state is TrainingState.CANCELLED:
@@ -78,6 +80,7 @@ class Coordinator:
         self.plan = checked_plan(row.plan)
         self._told = max([0, *(event.id for event in self.link.call(lambda c: events.latest(c, self.name, limit=1)))])
         self._set_state(TrainingState.LAUNCHING, "preparing the images")
+        self.link.call(lambda c: runs.begin(c, self.training_id, row.wanted or row.plan))
         try:
             self._launch(row)
         except LeadLost:
@@ -101,6 +104,10 @@ class Coordinator:
             raise TrainingError(
                 f"Training {self.name!r} began with other images (fingerprint {fingerprint}, here {self.images.fingerprint}). "
                 "Restore them, or start a training with another name.",
+            )
+        if wanted := self.plan.data_version:
+            self.link.call(
+                lambda c: versions.require_data(c, wanted, self.plan.data, self.images.fingerprint, len(self.images))
             )
         warm_up(self.plan)
         self.state = self._resume()

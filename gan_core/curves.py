@@ -1,11 +1,15 @@
 """A training's curves as one picture: losses and quality, against images seen and against wall time."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from gan_core.store.evaluations import Evaluation
 from gan_core.store.ledger import IterationRow
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 POINTS = 500  # of a loss curve, at most: more can't be told apart
 COLOURS = {"G": "#1b9e77", "D": "#d95f02", "frechet": "#444444", "wasserstein": "#7570b3", "FID": "#e7298a"}
@@ -48,6 +52,36 @@ def draw_curves(history: Sequence[IterationRow], evaluations: Sequence[Evaluatio
     for axis, name in zip(axes[:, 0], ("loss", "distance (log)", "share"), strict=False):
         axis.set_ylabel(name)
         axis.legend(frameon=False, fontsize=8)
+    return _png(figure)
+
+
+def draw_comparison(trainings: Mapping[str, tuple[Sequence[IterationRow], Sequence[Evaluation]]]) -> bytes:
+    """PNG: losses of G and of D, and the Frechet distance, of several trainings against images seen.
+
+    Args:
+        trainings: name → closed iterations and evaluations, the oldest first.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for name, (history, evaluations) in trainings.items():
+        images = [n / 1000 for n in accumulate(row.images for row in history)]
+        step = max(1, -(-len(history) // POINTS))
+        axes[0].plot(images[::step], [r.g_loss for r in history][::step], label=name, linewidth=1)
+        axes[1].plot(images[::step], [r.d_loss for r in history][::step], label=name, linewidth=1)
+        seen, distances = [e.images / 1000 for e in evaluations], [e.frechet for e in evaluations]
+        axes[2].plot(seen, distances, "o-", label=name, markersize=3)
+    axes[2].set_yscale("log")
+    for axis, title in zip(axes, ("loss of G", "loss of D", "Frechet distance (log)"), strict=True):
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("images seen, thousands")
+        axis.grid(visible=True, alpha=0.25)
+    axes[0].legend(frameon=False, fontsize=8)
+    return _png(figure)
+
+
+def _png(figure: "Figure") -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=80, metadata={"Software": ""})
     return buffer.getvalue()

@@ -108,5 +108,9 @@ class HubBusy(HubError):
     """The hub is away or asks for patience."""
 
 
+class MirrorError(GanError):
+    """MLflow isn't there, or refuses."""
+
+
 class StackError(GanError):
     """A part of the local stack did not start."""

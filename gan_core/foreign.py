@@ -26,6 +26,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 WORKERS = "parallel_instances"  # so many workers at once, or none
 ADAM = ("adam",)  # the only optimiser there is here
 DATA_SETS = ("digits", "mnist")
+OURS = r"[a-z0-9-]+@\d+|[0-9a-f]{16}"  # a data version of ours, or a fingerprint; others' hashes say nothing here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,8 @@ def from_job(values: Mapping[str, Any]) -> Submission:
         )
     name = given.get("output_model_name") or given.get("name") or ""
     parameters = {"model": given["algorithm"], "dataset": given["dataset_id"], **(given.get("parameters") or {})}
+    if re.fullmatch(OURS, version := str(given["train_data_version_hash"])):
+        parameters["data_version"] = version
     plan, demand = _plan(parameters)
     return Submission(name=training_name(str(name)), plan=plan, demand=demand)
 
@@ -119,7 +122,8 @@ def training_name(text: str) -> str:
 def _plan(parameters: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
     faults, knobs, demand = [], dict[str, Any](), dict[str, Any]()
     for key, text in parameters.items():
-        word, value = key.lower(), _number(text)
+        word = key.lower()
+        value = str(text) if word == "data_version" else _number(text)
         if word == WORKERS:
             demand |= {"min_workers": value, "max_workers": value}
         elif word == "optimizer":

@@ -1,5 +1,6 @@
 """The plan: every knob of one training. It is the form in the Prefect UI and the `plan` column of a training."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
@@ -16,7 +17,17 @@ SamplerName = Literal["shuffled", "sequential", "stratified", "progressive"]
 
 # What a training is: it can't change once it has begun. Everything else may, from one iteration to the next.
 FIXED = frozenset(
-    {"data", "image_size", "channels", "mirror", "model", "latent_dim", "generator_width", "discriminator_width"}
+    {
+        "data",
+        "data_version",
+        "image_size",
+        "channels",
+        "mirror",
+        "model",
+        "latent_dim",
+        "generator_width",
+        "discriminator_width",
+    }
     | {"loss", "contribution", "codec", "weights_codec", "sampler", "shards", "seed"}
 )
 
@@ -37,6 +48,14 @@ class Plan(BaseModel):
             "`celeba` or `celeba:PATH` (faces), `huggingface:OWNER/NAME`, `torchvision:NAME`. See data.md.",
         ),
     ] = "digits"
+    data_version: Annotated[
+        str,
+        Field(
+            pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?@[1-9][0-9]{0,8}$|^[0-9a-f]{16}$",
+            description="The state of these images that it must be, or the training is refused: NAME@VERSION of `classgan data register`, "
+            "or a fingerprint. Empty: whatever is there when it begins.",
+        ),
+    ] = ""
     image_size: Annotated[Literal[32, 64, 128], Field(description="Height and width of the images, in pixels.")] = 32
     channels: Annotated[Literal[1, 3], Field(description="1 for grey images, 3 for colour.")] = 1
     mirror: Annotated[
@@ -177,6 +196,13 @@ class Plan(BaseModel):
             description="Measure quality and diversity of the samples every so many iterations, beside the training. 0: never.",
         ),
     ] = 10
+    model_name: Annotated[
+        str,
+        Field(
+            pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?$",
+            description="What the finished model is kept as, one version a training: `classgan models`. Empty: the training's name.",
+        ),
+    ] = ""
     hub_repo: Annotated[
         str,
         Field(
@@ -251,6 +277,11 @@ class Plan(BaseModel):
     def changed(self, **values: Any) -> "Plan":
         """A copy with other values, validated. Raises PlanError with every fault, one line each."""
         return checked_plan({**self.model_dump(), **values})
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that differ for any other value of any knob."""
+        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=8).hexdigest()
 
     def without_paths(self) -> "Plan":
         """A copy that can be shown to the world: of a folder or zip only its name, not where it lies on this machine."""

@@ -43,6 +43,9 @@ class Settings(BaseSettings):
     placement: str = Field(
         "balanced", description="Who gets a free machine: `simple`, `balanced`, `fair`, or another package's policy."
     )
+    mlflow_url: str = Field(
+        "", description="MLflow server that trainings are mirrored to at their end, such as http://127.0.0.1:5000."
+    )
 
     @property
     def cache(self) -> Path:

@@ -34,6 +34,6 @@ def push(snapshot: "Snapshot", hub: "HubPushes", is_last: bool = False) -> str:
             pictures.write(folder / "timeline.gif", pictures.timeline(grids))
         if plan.hub_repo:
             told = link.call(lambda c: story.story(c, snapshot.name))
-            files = story.repository(told, folder, plan.hub_repo, snapshot.iteration, snapshot.images)
+            files = story.repository(told, folder, f"hub:{plan.hub_repo}", snapshot.iteration, snapshot.images)
             hub.offer(snapshot, files, is_last)
     return str(path)

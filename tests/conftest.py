@@ -1,8 +1,13 @@
 """Fixtures: a private PostgreSQL with one fresh database for each test, tiny plans, real digits."""
 
 import os
+
+# Before PyTorch comes: its waiting threads sleep instead of spinning, here and in every process that a test starts.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +20,15 @@ import pytest
 import torch
 from classroom import Classroom
 from fake_data_hub import Hub, data_hub
+from typer.testing import CliRunner
 from xdist.scheduler import LoadScopeScheduling
 
+from deployments.cli import app
 from deployments.postgres import Postgres
+from gan_core.errors import GanError
 from gan_core.images import ImageSet, open_images
 from gan_core.plan import Plan
+from gan_core.settings import settings
 from gan_core.store.migrate import migrate
 from gan_core.trainer import train_local
 from gan_core.update import State
@@ -188,6 +197,29 @@ def reference(digits: ImageSet) -> Callable[[Plan], State]:
 @pytest.fixture
 def classroom(database: str, cache: Path) -> Classroom:
     return Classroom(database, cache)
+
+
+@pytest.fixture
+def classgan(database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Runs a command of `classgan` in this process, on this test's database and folders; returns what it printed, or the
+    sentence that it failed with.
+    """
+    for name, value in {"DATABASE_URL": database, "HOME": tmp_path, "OUTPUTS": tmp_path / "outputs"}.items():
+        monkeypatch.setenv(f"CLASSGAN_{name}", str(value))
+    settings.cache_clear()
+
+    def run(*arguments: str) -> str:
+        for module in [m for name, m in sys.modules.items() if name.startswith("deployments.commands.")]:
+            if console := getattr(module, "console", None):
+                monkeypatch.setattr(console, "_width", 300)  # no line is folded, whoever imported it first
+        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
+        if isinstance(done.exception, GanError):
+            return str(done.exception)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    yield run
+    settings.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from deployments.cli.kubernetes import kubernetes
 from deployments.cli.metrics import metrics
 from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.queue import queue
+from deployments.cli.runs import models, runs
 from deployments.cli.students import students
 from deployments.cli.trainings import trainings
 from deployments.cli.watch import watch
@@ -187,4 +188,6 @@ app.add_typer(queue)
 app.add_typer(students, name="students")
 app.add_typer(kubernetes, name="kubernetes")
 app.add_typer(data, name="data")
+app.add_typer(runs, name="runs")
+app.add_typer(models, name="models")
 app.add_typer(metrics, name="metrics")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from deployments.cli.options import JsonOption
+
 data = typer.Typer(no_args_is_help=True, help="Prepare, check or look at the images of a training.")
 
 DataArgument = Annotated[
@@ -57,3 +59,41 @@ def data_info(
     from deployments.commands.data import info
 
     info(name, image_size, channels, out)
+
+
+VersionName = Annotated[str, typer.Argument(metavar="NAME", help="Of the data set: small letters, digits and dashes.")]
+
+
+@data.command("register")
+def data_register(
+    name: VersionName, data: DataArgument, image_size: SizeOption = None, channels: ChannelsOption = None
+) -> None:
+    """Keep the images' present state as a version of a data set; the same images again are the same version.
+
+    A plan names it with data_version=NAME@VERSION; a training that finds other images is refused.
+    """
+    from deployments.commands.data import register
+
+    register(name, data, image_size, channels)
+
+
+@data.command("versions")
+def data_versions(
+    name: Annotated[str, typer.Argument(help="Of this data set; of all, if left out.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List the versions of data sets, the newest first."""
+    from deployments.commands.data import print_versions
+
+    print_versions(name, as_json)
+
+
+@data.command("show")
+def data_show(
+    label: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="Its newest version, if left out.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show a version of a data set, and which trainings learned from these images."""
+    from deployments.commands.data import show_version
+
+    show_version(label, as_json)

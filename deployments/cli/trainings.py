@@ -64,7 +64,11 @@ def alarm(
 @trainings.command()
 def generate(
     source: Annotated[
-        str, typer.Argument(help="A generator's file, the name of a training, or hub:OWNER/REPO.", show_default=False)
+        str,
+        typer.Argument(
+            help="A generator's file, the name of a training, model:NAME[@VERSION], or hub:OWNER/REPO.",
+            show_default=False,
+        ),
     ] = "",
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=100_000, help="Images to draw.")] = 64,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .png for one grid, or a folder for single files.")] = Path(
@@ -77,7 +81,7 @@ def generate(
     from deployments.commands.reports import generate_images
 
     if bool(source) == bool(origin):
-        raise typer.BadParameter("Name one generator: a file, a training, or hub:OWNER/REPO.")
+        raise typer.BadParameter("Name one generator: a file, a training, model:NAME, or hub:OWNER/REPO.")
     generate_images(source or origin, count, out, seed)
 
 

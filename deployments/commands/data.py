@@ -1,9 +1,14 @@
 """Images of a training on this machine: prepared, checked, looked at."""
 
+import getpass
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from deployments.commands.reports import database_url, open_with_bar
 from gan_core import pictures
@@ -11,7 +16,7 @@ from gan_core.errors import DataError
 from gan_core.images import ImageSet, detail, grid, kind_and_place, require_same_data
 from gan_core.plan import Plan, checked_plan
 from gan_core.settings import settings
-from gan_core.store import trainings
+from gan_core.store import trainings, versions
 from gan_core.store.engine import connect
 
 console = Console()
@@ -75,6 +80,50 @@ def info(name: str, image_size: int | None, channels: int | None, out: Path | No
         chosen = np.linspace(0, len(images) - 1, min(SHOWN, len(images))).astype(int)
         pictures.write(out, pictures.png(grid(images.batch(chosen))))
         _say(f"{len(chosen)} of them → {out}")
+
+
+def register(name: str, data: str, image_size: int | None, channels: int | None) -> None:
+    """Keep these images' fingerprint as a version. Raises DataError as `prepare` does, or for an impossible name."""
+    versions.parted(name)  # before an hour of resizing
+    images = open_with_bar(_plan(data, image_size, channels), settings().cache)
+    with database_url() as url, connect(url) as connection:
+        version, is_new = versions.add_data(
+            connection, name, images.source or data, images.fingerprint, len(images), getpass.getuser()
+        )
+    known = "" if is_new else ", as it was already"
+    _say(
+        f"{version.images:,} images of {version.source}, fingerprint {version.fingerprint}, are {version.label}{known}."
+    )
+    _say(f"A plan names them: --set data={version.source} --set data_version={version.label}")
+
+
+def print_versions(name: str, as_json: bool) -> None:
+    with database_url() as url, connect(url) as connection:
+        found = versions.data_versions(connection, name)
+    if as_json:
+        print(json.dumps([asdict(version) for version in found], default=str))
+        return
+    table = Table("version", "images", "fingerprint", "source", "registered", "by", "trainings")
+    for d in found:
+        when = f"{d.created_at:%d %b %Y %H:%M}"
+        row = d.label, f"{d.images:,}", d.fingerprint, d.source, when, d.registered_by, str(d.trainings)
+        table.add_row(*map(escape, row))
+    console.print(table if found else "No version is registered yet: classgan data register NAME DATA.")
+
+
+def show_version(label: str, as_json: bool) -> None:
+    """Raises DataError if there is no such version."""
+    with database_url() as url, connect(url) as connection:
+        version = versions.data_version(connection, label)
+        learned = [t.name for t in trainings.every(connection) if t.data_fingerprint == version.fingerprint]
+    facts = asdict(version) | {"trainings": learned}
+    if as_json:
+        print(json.dumps(facts, default=str))
+        return
+    for word in ("source", "fingerprint", "images", "registered_by", "created_at"):
+        fact = facts[word]
+        _say(f"{word.replace('_', ' '):>13}  {f'{fact:,}' if isinstance(fact, int) else fact}")
+    _say(f"{'trainings':>13}  {', '.join(learned) or 'none yet'}")
 
 
 def _plan(name: str, image_size: int | None, channels: int | None) -> Plan:

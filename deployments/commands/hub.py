@@ -31,7 +31,7 @@ def push_training(name: str, repo: str) -> None:
         )
     hub.require_repo(target)
     generator = generators.load(folder / FILE)
-    files = story.repository(told, folder, target, generator.iteration, generator.images)
+    files = story.repository(told, folder, f"hub:{target}", generator.iteration, generator.images)
     with console.status(f"pushing to {target}"):
         pushed = hub.commit(target, files, f"{name}: iteration {generator.iteration:,}")
     console.print(f"{pushed.files} files after iteration {generator.iteration:,} → {pushed.url}", soft_wrap=True)

@@ -20,6 +20,7 @@ from deployments.door import Door
 from gan_core.errors import DataError, StackError
 from gan_core.plan import Plan
 from gan_core.settings import settings
+from gan_core.store.engine import connect
 from gan_core.units import Measures
 
 console = Console()
@@ -58,7 +59,8 @@ def database_url() -> Generator[str]:
 
 
 def generate_images(source: str, count: int, out: Path, seed: int) -> None:
-    """Draw images from a generator's file, a training's newest one, or one on the hub (`hub:OWNER/REPO`).
+    """Draw images from a generator's file, a training's newest one, a kept one (`model:NAME[@VERSION]`), or one on the hub
+    (`hub:OWNER/REPO`).
 
     Raises:
         DataError: there is no such generator.
@@ -67,24 +69,12 @@ def generate_images(source: str, count: int, out: Path, seed: int) -> None:
     import torch
 
     from gan_core import generators, pictures
-    from gan_core.exports import hub
     from gan_core.images import grid
     from gan_core.update import draw
 
     if out.suffix not in ("", ".png"):
         raise DataError(f"{out}: a grid is written as .png, single images into a folder. Choose one of these.")
-    place, _, repo = source.partition(":")
-    path = hub.fetch(repo, FILE, settings().home / "hub") if place == "hub" and repo else Path(source)
-    if path.is_dir():
-        path /= FILE
-    if path.suffix != ".safetensors":
-        path = settings().outputs / source / FILE
-        if not path.exists():
-            known = sorted(p.parent.name for p in settings().outputs.glob("*/generator.safetensors"))
-            raise DataError(
-                f"There is no generator of {source!r}: {path} is missing. Generators here: {', '.join(known) or 'none yet'}."
-            )
-    generator = generators.load(path)
+    generator = generators.load(_generator_file(source))
     noise = torch.randn(count, generator.plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(seed))
     images = draw(generator.plan, generator.average, noise)
     if out.suffix == ".png":
@@ -94,6 +84,30 @@ def generate_images(source: str, count: int, out: Path, seed: int) -> None:
     for index in range(count):
         pictures.write(out / f"{index:05d}.png", pictures.png(grid(images[index : index + 1], columns=1)))
     console.print(f"{count} images → {out}/00000.png to {count - 1:05d}.png")
+
+
+def _generator_file(source: str) -> Path:
+    """Where this generator's file lies; fetched, if it comes from the hub or the database."""
+    from deployments.commands.models import fetched
+    from gan_core.exports import hub
+
+    place, _, name = source.partition(":")
+    if place == "hub" and name:
+        return hub.fetch(name, FILE, settings().home / "hub")
+    if place == "model" and name:
+        with database_url() as url, connect(url) as connection:
+            return fetched(connection, name) / FILE
+    path = Path(source)
+    if path.is_dir():
+        path /= FILE
+    if path.suffix != ".safetensors":
+        path = settings().outputs / source / FILE
+        if not path.exists():
+            known = sorted(p.parent.name for p in settings().outputs.glob("*/generator.safetensors"))
+            raise DataError(
+                f"There is no generator of {source!r}: {path} is missing. Generators here: {', '.join(known) or 'none yet'}."
+            )
+    return path
 
 
 def open_with_bar(plan: Plan, cache: Path):

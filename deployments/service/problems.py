@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from deployments.gate.runs import Refused
-from gan_core.errors import GanError, PlanError, SchemaOutdated, StoreError, StoreUnreachable, TrainingError
+from gan_core.errors import DataError, GanError, PlanError, SchemaOutdated, StoreError, StoreUnreachable, TrainingError
 
 MEDIA = "application/problem+json"
 LATER = {"Retry-After": "5"}  # seconds
@@ -59,7 +59,7 @@ def of(exc: GanError) -> Response:
     match exc:
         case TrainingError():
             return problem(409, str(exc))
-        case PlanError():
+        case PlanError() | DataError():
             lines = str(exc).partition("\n  ")[2].split("\n  ") if "\n  " in str(exc) else [str(exc)]
             faults = [{"field": m[1] if (m := FIELD.match(line)) else "", "detail": line} for line in lines]
             return problem(422, _sentence(faults), faults)

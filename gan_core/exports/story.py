@@ -69,10 +69,11 @@ def story(connection: Connection, name: str) -> Story:
     )
 
 
-def repository(told: Story, folder: Path, repo: str, iteration: int, images: int) -> dict[str, bytes]:
-    """What a push puts into a repository: path → content.
+def repository(told: Story, folder: Path, source: str, iteration: int, images: int) -> dict[str, bytes]:
+    """What a push puts into a repository, or a model's version holds: path → content.
 
     Args:
+        source: what `classgan generate` finds it by: hub:OWNER/REPO or model:NAME.
         folder: where `push` and `sample` have written this training's files; pictures that aren't there are left out.
         iteration, images: of the generator in that folder.
     """
@@ -82,7 +83,7 @@ def repository(told: Story, folder: Path, repo: str, iteration: int, images: int
     there |= {name: folder / name for name in ("curves.png", "timeline.gif") if (folder / name).is_file()}
     files |= {name: path.read_bytes() for name, path in there.items()}
     files["config.json"] = config(told, iteration, images).encode()
-    files["README.md"] = card(told, repo, iteration, images, frozenset(there)).encode()
+    files["README.md"] = card(told, source, iteration, images, frozenset(there)).encode()
     return files
 
 
@@ -97,10 +98,11 @@ def config(told: Story, iteration: int, images: int) -> str:
     return json.dumps(facts, indent=2) + "\n"
 
 
-def card(told: Story, repo: str, iteration: int, images: int, pictures: frozenset[str]) -> str:
-    """README.md of a repository on the hub: the model card.
+def card(told: Story, source: str, iteration: int, images: int, pictures: frozenset[str]) -> str:
+    """README.md: the model card.
 
     Args:
+        source: as in `repository`.
         iteration, images: of the generator that is pushed; the training may be further by now.
         pictures: which of PICTURES are pushed with it.
     """
@@ -122,7 +124,7 @@ def card(told: Story, repo: str, iteration: int, images: int, pictures: frozense
         f"after iteration {iteration:,}, with {images:,} images seen.",
         *shown,
         "## Draw images",
-        f"```sh\npip install 'classgan[hub]'\nclassgan generate hub:{repo} --count 64 --out images.png\n```",
+        f"```sh\npip install 'classgan[hub]'\nclassgan generate {source} --count 64 --out images.png\n```",
         "The files are safetensors: loading them runs no code. `generator.safetensors` is the moving average of the generator's weights (EMA), "
         "`discriminator.safetensors` the discriminator as it was, for those who want to train on; `config.json` has the plan.",
         "## Data",

@@ -1,6 +1,4 @@
-"""Every table, once. Alembic's migrations must build exactly this; a test compares them."""
-
-from enum import StrEnum
+"""Every table, once; those of what stays are in records.py. Alembic's migrations must build exactly this; a test compares them."""
 
 from sqlalchemy import (
     BigInteger,
@@ -9,13 +7,10 @@ from sqlalchemy import (
     Column,
     DateTime,
     Double,
-    Enum,
     ForeignKey,
-    Identity,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     Table,
     Text,
     UniqueConstraint,
@@ -24,46 +19,20 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
+from gan_core.store import records  # noqa: F401  its tables belong to the metadata
+from gan_core.store.columns import SCHEMA, enum, identity, metadata, now, of_training
 from gan_core.units import TrainingState, UnitState, Verdict
 
-SCHEMA = "classgan"
+__all__ = ["EXTERNAL", "SCHEMA", "metadata"]
 
-metadata = MetaData(
-    schema=SCHEMA,
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "pk": "pk_%(table_name)s",
-    },
-)
-
-
-def _enum(kind: type[StrEnum], name: str) -> Enum:
-    return Enum(kind, name=name, schema=SCHEMA, values_callable=lambda members: [m.value for m in members])
-
-
-def _id() -> Column:
-    return Column("id", BigInteger, Identity(always=True), primary_key=True)
-
-
-def _now(name: str) -> Column:
-    return Column(name, DateTime(timezone=True), nullable=False, server_default=func.now())
-
-
-def _training() -> Column:
-    return Column("training_id", BigInteger, ForeignKey("classgan.trainings.id", ondelete="CASCADE"), nullable=False)
-
-
-UNIT_STATE = _enum(UnitState, "unit_state")
-TRAINING_STATE = _enum(TrainingState, "training_state")
-VERDICT = _enum(Verdict, "verdict")
+UNIT_STATE = enum(UnitState, "unit_state")
+TRAINING_STATE = enum(TrainingState, "training_state")
+VERDICT = enum(Verdict, "verdict")
 
 trainings = Table(
     "trainings",
     metadata,
-    _id(),
+    identity(),
     Column("name", Text, nullable=False, unique=True),
     Column("plan", JSONB, nullable=False),
     Column("state", TRAINING_STATE, nullable=False, server_default="queued"),
@@ -83,8 +52,8 @@ trainings = Table(
     Column(
         "term", Integer, nullable=False, server_default="0"
     ),  # grows with every coordinator that takes the lead: the fence
-    _now("created_at"),
-    _now("updated_at"),
+    now("created_at"),
+    now("updated_at"),
     # Its place among the others: what it asks for, what a person said, and how it fared
     Column("owner", Text, nullable=False, server_default=""),  # who submitted it
     Column("priority", Integer, nullable=False, server_default="0"),  # the highest goes first
@@ -94,7 +63,7 @@ trainings = Table(
     Column("max_workers", Integer),
     Column("place_in_queue", Double),  # set by `queue move`; the lowest first, before those without
     Column("idempotency_key", Text),  # the same again, of the same owner, is the same training
-    _now("queued_at"),
+    now("queued_at"),
     Column("started_at", DateTime(timezone=True)),  # its first coordinator began
     Column("waiting_since", DateTime(timezone=True), server_default=func.now()),  # for workers; NULL while it has them
     Column("waited_seconds", Double, nullable=False, server_default="0"),  # before that
@@ -108,12 +77,12 @@ trainings = Table(
 iterations = Table(
     "iterations",
     metadata,
-    _training(),
+    of_training(),
     Column("number", Integer, nullable=False),
     Column("quorum", BigInteger, nullable=False),  # images needed
     Column("position", BigInteger, nullable=False),  # of the sampler after its units
     Column("target_seconds", Double, nullable=False, server_default="0"),  # leases are sized for; 0: as the plan says
-    _now("opened_at"),
+    now("opened_at"),
     Column("closed_at", DateTime(timezone=True)),
     Column("images", BigInteger),
     Column("contributions", Integer),
@@ -129,7 +98,7 @@ iterations = Table(
 students = Table(
     "students",
     metadata,
-    _id(),
+    identity(),
     Column("login", Text, nullable=False, unique=True),  # a PostgreSQL role
     Column("display_name", Text, nullable=False),
     Column("suspended", Text, nullable=False, server_default=""),  # why; "" for everybody who may contribute
@@ -141,14 +110,14 @@ students = Table(
     ),  # the columns of the roster it came from
     Column("valid_streak", Integer, nullable=False, server_default="0"),  # valid checks in a row, of all machines
     Column("named", Boolean, nullable=False, server_default=text("false")),  # wants to be named where models are shown
-    _now("created_at"),
+    now("created_at"),
     comment="Who may contribute.",
 )
 
 workers = Table(
     "workers",
     metadata,
-    _id(),
+    identity(),
     Column("student_id", BigInteger, ForeignKey("classgan.students.id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("boot_id", UUID, nullable=False),  # of its latest start
@@ -159,8 +128,8 @@ workers = Table(
     Column("run_id", UUID),  # the Prefect run of its latest start
     Column("message", Text, nullable=False, server_default=""),
     Column("drained", Text, nullable=False, server_default=""),  # by whom; "" for who may be given work
-    _now("registered_at"),
-    _now("last_seen"),
+    now("registered_at"),
+    now("last_seen"),
     UniqueConstraint("student_id", "name"),
     comment="One row a machine and device; its latest start.",
 )
@@ -168,11 +137,11 @@ workers = Table(
 placements = Table(
     "placements",
     metadata,
-    _id(),
+    identity(),
     Column("worker_id", BigInteger, ForeignKey("classgan.workers.id"), nullable=False),
-    _training(),
+    of_training(),
     Column("reason", Text, nullable=False),  # a sentence for people
-    _now("decided_at"),
+    now("decided_at"),
     Column("ended_at", DateTime(timezone=True)),
     Index("ix_placements_current", "worker_id", unique=True, postgresql_where=text("ended_at IS NULL")),
     Index(None, "training_id"),
@@ -182,8 +151,8 @@ placements = Table(
 leases = Table(
     "leases",
     metadata,
-    _id(),
-    _training(),  # the id grows with every claim: the fence
+    identity(),
+    of_training(),  # the id grows with every claim: the fence
     Column("iteration", Integer, nullable=False),
     Column("worker_id", BigInteger, ForeignKey("classgan.workers.id"), nullable=False),
     Column("boot_id", UUID, nullable=False),
@@ -191,7 +160,7 @@ leases = Table(
     Column("images", BigInteger, nullable=False),
     Column("first_ordinal", Integer, nullable=False),
     Column("units_of", BigInteger, nullable=False),  # the lease whose units these are: itself, or the one it backs up
-    _now("claimed_at"),
+    now("claimed_at"),
     Column("leased_until", DateTime(timezone=True), nullable=False),
     Column("ended_at", DateTime(timezone=True)),
     Column("outcome", Text, nullable=False, server_default=""),  # why it ended, in words
@@ -205,8 +174,8 @@ leases = Table(
 contributions = Table(
     "contributions",
     metadata,
-    _id(),
-    _training(),
+    identity(),
+    of_training(),
     Column("iteration", Integer, nullable=False),
     Column("lease_id", BigInteger, nullable=False),  # which is gone after a while; this row stays
     Column("worker_id", BigInteger, ForeignKey("classgan.workers.id"), nullable=False),
@@ -223,7 +192,7 @@ contributions = Table(
     Column("d_loss", Double, nullable=False),
     Column("d_real_accuracy", Double, nullable=False),
     Column("d_fake_accuracy", Double, nullable=False),
-    _now("submitted_at"),
+    now("submitted_at"),
     UniqueConstraint("lease_id"),  # a second upload is impossible, not unlikely
     Index(None, "training_id", "iteration"),
     Index(None, "worker_id"),
@@ -233,8 +202,8 @@ contributions = Table(
 units = Table(
     "units",
     metadata,
-    _id(),
-    _training(),
+    identity(),
+    of_training(),
     Column("iteration", Integer, nullable=False),
     Column("ordinal", Integer, nullable=False),
     Column("epoch", Integer, nullable=False),
@@ -274,7 +243,7 @@ checks = Table(
     Column(
         "contribution_id", BigInteger, ForeignKey("classgan.contributions.id", ondelete="CASCADE"), primary_key=True
     ),
-    _training(),
+    of_training(),
     Column("iteration", Integer, nullable=False),
     Column("student_id", BigInteger, ForeignKey("classgan.students.id"), nullable=False),
     Column("worker_id", BigInteger, ForeignKey("classgan.workers.id"), nullable=False),
@@ -297,10 +266,10 @@ checks = Table(
 weights = Table(
     "weights",
     metadata,
-    _training(),
+    of_training(),
     Column("iteration", Integer, nullable=False),
     Column("payload", LargeBinary, nullable=False),
-    _now("created_at"),
+    now("created_at"),
     UniqueConstraint("training_id", "iteration"),
     comment="What workers compute from; the last few iterations.",
 )
@@ -308,11 +277,11 @@ weights = Table(
 checkpoints = Table(
     "checkpoints",
     metadata,
-    _training(),
+    of_training(),
     Column("iteration", Integer, nullable=False),
     Column("state", JSONB, nullable=False),  # counters
     Column("payload", LargeBinary, nullable=False),  # tensors
-    _now("created_at"),
+    now("created_at"),
     UniqueConstraint("training_id", "iteration"),
     comment="Everything an unbroken run knows; the accepted contributions since then lead to the present.",
 )
@@ -321,55 +290,12 @@ coordinators = Table(
     "coordinators",
     metadata,
     Column("id", UUID, primary_key=True),  # of this start
-    _training(),
+    of_training(),
     Column("place", Text, nullable=False),  # host and process, for people
     Column("leads", Boolean, nullable=False),  # or stands by
-    _now("started_at"),
-    _now("last_seen"),
+    now("started_at"),
+    now("last_seen"),
     comment="One row a living coordinator: the one that leads, and those that stand by.",
-)
-
-events = Table(
-    "events",
-    metadata,
-    _id(),
-    _training(),
-    _now("at"),
-    Column("kind", Text, nullable=False),  # one of units.EventKind
-    Column("iteration", Integer, nullable=False),
-    Column("text", Text, nullable=False),  # a sentence for people
-    Index(None, "training_id", "id"),
-    comment="What happened beyond the ordinary, one sentence each; the latest ones.",
-)
-
-samples = Table(
-    "samples",
-    metadata,
-    _training(),
-    Column("iteration", Integer, nullable=False),
-    Column("png", LargeBinary, nullable=False),
-    _now("created_at"),
-    UniqueConstraint("training_id", "iteration"),
-    comment="Grids drawn from the same noise.",
-)
-
-evaluations = Table(
-    "evaluations",
-    metadata,
-    _training(),
-    Column("iteration", Integer, nullable=False),
-    Column("images", BigInteger, nullable=False),  # seen in training
-    Column("seconds", Double, nullable=False),  # of training, without pauses
-    Column("took", Double, nullable=False),  # seconds of measuring
-    Column("protocol", Text, nullable=False),  # only figures of the same one can be compared
-    Column("frechet", Double, nullable=False),
-    Column("wasserstein", Double, nullable=False),
-    Column("diversity", Double, nullable=False),
-    Column("coverage", Double, nullable=False),
-    Column("fid", Double),  # where Inception's weights were there
-    _now("measured_at"),
-    UniqueConstraint("training_id", "iteration"),
-    comment="How good the samples were after an iteration.",
 )
 
 # Payloads don't compress; without trying, an insert of 25 MB takes 0.3 s instead of 0.5 s.
@@ -379,4 +305,5 @@ EXTERNAL = (
     ("weights", "payload"),
     ("checkpoints", "payload"),
     ("samples", "png"),
+    ("artifacts", "payload"),
 )

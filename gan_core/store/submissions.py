@@ -10,6 +10,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from gan_core.errors import TrainingError
+from gan_core.store import versions
 from gan_core.units import TrainingState
 
 
@@ -56,7 +57,10 @@ def submit(
 
     Raises:
         TrainingError: another training has this name.
+        DataError: the plan names a version of its data that doesn't exist.
     """
+    if "@" in (version := plan.get("data_version", "")):
+        versions.data_version(connection, version)
     row = connection.execute(
         "SELECT name, is_new FROM classgan.submit(%(name)s, %(plan)s, %(owner)s, %(priority)s, %(gpus)s, %(memory_mb)s,"
         " %(min_workers)s, %(max_workers)s, %(key)s)",

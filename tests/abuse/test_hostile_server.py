@@ -248,7 +248,11 @@ def test_command_environment_pull_steps_path_and_template_are_never_looked_at(at
 
 @pytest.mark.parametrize(
     "entrypoint",
-    ["flows.train.train", "evil.py:flow", f"{ENTRYPOINT} ", None, ["x"]],
+    [
+        "flows.train.train",
+        f"{ENTRYPOINT} ",
+        *(pytest.param(e, marks=pytest.mark.rehearsal) for e in ("evil.py:flow", None, ["x"])),
+    ],
 )
 def test_another_entrypoint_is_refused(attack, entrypoint):
     server = attack(
@@ -274,7 +278,7 @@ class Bomb:
         return (Path.touch, (self.marker,))
 
 
-@pytest.mark.parametrize("kind", ["COMPLETED", "FAILED"])
+@pytest.mark.parametrize("kind", ["COMPLETED", pytest.param("FAILED", marks=pytest.mark.rehearsal)])
 def test_a_state_that_names_a_pickle_to_load_stays_data(attack, tmp_path, kind):
     """Prefect's engine would fetch the result that a state names, with the serializer that it names, and unpickle it."""
     import base64
@@ -370,8 +374,8 @@ def test_storage_that_the_server_names_is_not_used(attack, tmp_path):
     [
         {"max_minutes": "rm -rf /", "idle_seconds": 1},
         {"max_minutes": {"__prefect_kind": "jinja", "template": "{{ 1 }}"}, "idle_seconds": 1},
-        {"max_minutes": 1, "idle_seconds": 1, "x": "y" * 20_000_000},
-        {"max_minutes": 1e308, "idle_seconds": -1},
+        pytest.param({"max_minutes": 1, "idle_seconds": 1, "x": "y" * 20_000_000}, marks=pytest.mark.rehearsal),
+        pytest.param({"max_minutes": 1e308, "idle_seconds": -1}, marks=pytest.mark.rehearsal),
     ],
     ids=["text", "template", "huge", "out of range"],
 )
@@ -381,7 +385,13 @@ def test_parameters_are_numbers_within_bounds_or_the_run_fails(attack, parameter
     assert {"FAILED", "CRASHED"} & set(server.types)
 
 
-@pytest.mark.parametrize("answer", [None, {"x": 1}, "text", [{"flow_run": {"id": "no id"}}]])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [{"flow_run": {"id": "no id"}}],
+        *(pytest.param(a, marks=pytest.mark.rehearsal) for a in (None, {"x": 1}, "text")),
+    ],
+)
 def test_answers_of_wrong_kinds_run_nothing(attack, answer):
     polls = "/work_pools/students/get_scheduled_flow_runs"
     server = attack(

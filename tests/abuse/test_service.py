@@ -294,6 +294,7 @@ def test_the_samples_of_both_systems_guides_are_understood_and_say_why_not(servi
         ({"name": "x", "plan": {"batch_size": 1}}, "batch_size: Input should be greater than or equal to 2 (got 1)"),
         ({"name": "x", "plan": "huge"}, "plan"),
         ({"name": "x", "demand": {"gpus": -1}}, "demand.gpus: Input should be greater than or equal to 0 (got '-1')"),
+        ({"name": "x", "plan": {"data_version": "faces@1"}}, "There is no data version 'faces@1'"),
         ({"name": "!"}, "name is '!'"),
         ({"name": "x", "nonsense": 1}, "nonsense: Extra inputs are not permitted"),
         ([1], "the body"),

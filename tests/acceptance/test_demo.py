@@ -27,6 +27,8 @@ SMALL = [
     "quorum=375",
 ]
 
+ENDLESS = ["--workers", "1", "--set", "iterations=5000"]  # until something ends it
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
@@ -100,16 +102,16 @@ def press_ctrl_c(demo: subprocess.Popen, place: Path, times: int) -> None:
 
 def test_a_second_ctrl_c_out_of_impatience_leaves_nothing_running(place):
     """Also when a script started it in the background, where Ctrl-C is ignored."""
-    press_ctrl_c(start(place, "--set", "iterations=5000", ignoring_ctrl_c=True), place, times=2)
+    press_ctrl_c(start(place, *ENDLESS, ignoring_ctrl_c=True), place, times=2)
 
 
 def test_what_a_killed_class_left_running_is_ended_by_the_next_which_ctrl_c_stops(place):
-    demo = start(place, "--set", "iterations=5000")
+    demo = start(place, *ENDLESS)
     wait_until(lambda: " · loss" in (place / "log").read_text(), 120, "the first iterations")
     demo.kill()
     demo.wait()
     assert left_behind(place)
-    demo = start(place, "--set", "iterations=5000")
+    demo = start(place, *ENDLESS)
     press_ctrl_c(demo, place, times=1)
     assert "ending what a killed class left running" in (place / "log").read_text()
     looked = subprocess.run(

@@ -83,6 +83,7 @@ def test_the_alarm_is_an_automation_that_prefect_accepts(school, monkeypatch):
     assert school.stack._api("POST", "/automations/filter", {}) == []
 
 
+@pytest.mark.rehearsal
 def test_suspending_the_run_pauses_the_training_and_resuming_it_goes_on(school, plan):
     run = school.start("suspended", plan)
     school.await_iteration("suspended", 2)

@@ -56,6 +56,15 @@ def test_what_is_not_a_gan_is_refused_with_every_fault_and_what_is_possible():
     assert "weight_decay (got '0.0001') has no counterpart" in text
 
 
+@pytest.mark.parametrize(
+    ("hash_", "version"),
+    [("digits@2", "digits@2"), ("1234567890123456", "1234567890123456"), ("hashDg==", ""), ("v", "")],
+)
+def test_a_version_of_ours_is_asked_for_and_another_systems_hash_is_passed_over(hash_, version):
+    job = {"algorithm": "dcgan", "dataset_id": "digits", "train_data_version_hash": hash_, "name": "x"}
+    assert from_job(job).plan.data_version == version
+
+
 def test_a_services_job_becomes_a_gang():
     job = JOB["metadata"] | {"algorithm": "dcgan", "dataset_id": "digits", "output_model_name": "My Digits"}
     job["parameters"] = {"LR": "0.002", "EPOCHS": "10", "BATCH_SIZE": "64", "PARALLEL_INSTANCES": "3"}

@@ -4,33 +4,10 @@ import json
 from uuid import uuid4
 
 import pytest
-from typer.testing import CliRunner
 
-from deployments.cli import app
-from gan_core.errors import GanError
 from gan_core.scheduling import Rules, look
-from gan_core.settings import settings
 from gan_core.store import student
 from gan_core.store.migrate import add_student
-
-
-@pytest.fixture
-def classgan(database, monkeypatch, tmp_path):
-    """Runs a command against this test's database; returns what it printed, or the sentence it failed with."""
-    monkeypatch.setenv("CLASSGAN_DATABASE_URL", database)
-    monkeypatch.setenv("CLASSGAN_HOME", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "300")
-    settings.cache_clear()
-
-    def run(*arguments: str) -> str:
-        done = CliRunner().invoke(app, arguments)
-        if isinstance(done.exception, GanError):
-            return str(done.exception)
-        assert done.exit_code == 0, done.output
-        return done.output
-
-    yield run
-    settings.cache_clear()
 
 
 @pytest.fixture

@@ -1,0 +1,194 @@
+"""`classgan runs`: what ran when and with what, and what it measured."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from deployments.commands.reports import database_url
+from gan_core import pictures
+from gan_core.errors import DataError, MirrorError, TrainingError
+from gan_core.plan import checked_plan
+from gan_core.settings import settings
+from gan_core.store import evaluations, ledger, runs, trainings, versions
+from gan_core.store.engine import connect
+
+console = Console()
+TABLES = (".csv", ".parquet")
+
+
+def print_runs(name: str, limit: int, as_json: bool) -> None:
+    """Raises TrainingError if a name was given and there is no such training."""
+    with database_url() as url, connect(url) as connection:
+        if name:
+            trainings.get(connection, name)
+        found = runs.every(connection, name, limit)
+    if as_json:
+        print(json.dumps([asdict(run) for run in found], default=str))
+        return
+    console.print(_table(found) if found else "Nothing ran yet. Start a training: classgan submit PLAN.")
+
+
+def _table(found: Sequence[runs.Run]) -> Table:
+    table = Table("training", "run", "began", "ended", "iterations", "how", "plan", "code")
+    for run in found:
+        last = "" if run.last_iteration is None else f"{run.last_iteration:,}"
+        ended = f"{run.ended_at:%d %b %H:%M:%S}" if run.ended_at else ""
+        how = run.said + (f": {run.reason}" if run.reason else "")
+        table.add_row(
+            run.training,
+            str(run.number),
+            f"{run.started_at:%d %b %H:%M:%S}",
+            ended,
+            f"{run.first_iteration:,} → {last}",
+            escape(how),
+            run.plan_hash[:8],
+            run.code_version,
+        )
+    return table
+
+
+def show_run(name: str, as_json: bool) -> None:
+    with database_url() as url, connect(url) as connection:
+        row = trainings.get(connection, name)
+        found = runs.every(connection, name)
+        epochs = runs.metrics(connection, row.id, "epoch")
+        workers = runs.metrics(connection, row.id, "worker")
+        made = [m for m in versions.models(connection) if m.training == name]
+        data = [d for d in versions.data_versions(connection) if d.fingerprint == row.data_fingerprint]
+    if as_json:
+        answer = {
+            "name": name,
+            "state": row.state,
+            "message": row.message,
+            "plan": row.plan,
+            "data": {
+                "source": row.data_source,
+                "fingerprint": row.data_fingerprint,
+                "images": row.data_images,
+                "versions": [d.label for d in data],
+            },
+            "runs": [asdict(run) for run in found],
+            "epochs": epochs,
+            "workers": workers,
+            "models": [m.label for m in made],
+        }
+        print(json.dumps(answer, default=str))
+        return
+    _say(f"{name} {row.state}{f': {row.message}' if row.message else ''}")
+    known = f", kept as {', '.join(d.label for d in data)}" if data else ""
+    _say(
+        f"data {row.data_source or row.plan['data']}, {row.data_images:,} images, fingerprint {row.data_fingerprint}{known}"
+    )
+    if found:
+        packages = ", ".join(f"{package} {version}" for package, version in found[0].packages.items())
+        _say(f"code classgan {found[0].code_version}, {packages}")
+    _say(f"models {', '.join(m.label for m in made) or 'none yet'}")
+    console.print(_table(found))
+    console.print(
+        _figures(epochs, ("g_loss", "d_loss", "frechet", "wasserstein"), "epoch", "last_iteration", "images", "seconds")
+    )
+    console.print(
+        _figures(workers, ("images_per_second", "g_loss", "d_loss"), "worker", "student", "units", "images", "seconds")
+    )
+
+
+def _figures(rows: Sequence[dict[str, Any]], figures: Sequence[str], *facts: str) -> Table:
+    """A table of plain facts, then of figures."""
+    table = Table(*(column.replace("_", " ") for column in (*facts, *figures)))
+    for row in rows:
+        shown = [f"{row[c]:,.0f}" if isinstance(row[c], int | float) else str(row[c]) for c in facts]
+        table.add_row(*map(escape, shown), *("" if row[c] is None else f"{row[c]:.3g}" for c in figures))
+    return table
+
+
+def compare_runs(names: Sequence[str], out: Path) -> None:
+    """Tables of what differs, and a picture.
+
+    Raises:
+        TrainingError: there are fewer than two names, or one isn't there.
+        DataError: the picture's name has another ending than .png.
+    """
+    from gan_core.curves import draw_comparison
+
+    if len(set(names)) < 2:
+        raise TrainingError(
+            "Name two trainings or more: classgan runs compare NAME NAME. `classgan runs list` has them."
+        )
+    if out.suffix != ".png":
+        raise DataError(f"{out}: the picture is written as .png. Choose such a name.")
+    with database_url() as url, connect(url) as connection:
+        rows = [trainings.get(connection, name) for name in names]
+        latest = [next(iter(runs.every(connection, name, limit=1)), None) for name in names]
+        curves = {
+            row.name: (ledger.history(connection, row.id), evaluations.of_training(connection, row.id)) for row in rows
+        }
+    table = Table("", *names)
+    plans = [checked_plan(row.plan).model_dump() for row in rows]
+    for knob in plans[0]:
+        _add_if_different(table, knob, [plan[knob] for plan in plans])
+    _add_if_different(table, "data fingerprint", [row.data_fingerprint for row in rows])
+    _add_if_different(table, "code", [run.code_version if run else "" for run in latest])
+    for package in runs.PACKAGES:
+        _add_if_different(table, package, [run.packages.get(package, "") if run else "" for run in latest])
+    if not table.row_count:
+        table.add_row("plan, data, versions", *["the same"] * len(names))
+    table.add_section()
+    ends = [(history[-1] if history else None, sum(r.seconds for r in history)) for history, _ in curves.values()]
+    table.add_row("iterations", *(f"{row.iteration:,}" for row in rows))
+    table.add_row("images seen", *(f"{row.images:,}" for row in rows))
+    table.add_row("minutes of training", *(f"{seconds / 60:.1f}" for _, seconds in ends))
+    for loss in ("g_loss", "d_loss"):
+        table.add_row(loss, *("" if last is None else f"{getattr(last, loss):.3f}" for last, _ in ends))
+    for figure in ("frechet", "wasserstein", "diversity", "coverage"):
+        table.add_row(figure, *(f"{getattr(e[-1], figure):.3g}" if e else "" for _, e in curves.values()))
+    console.print(table)
+    if len({row.data_fingerprint for row in rows}) > 1 or len({e[-1].protocol for _, e in curves.values() if e}) > 1:
+        console.print("Their data or protocol differ: the figures of quality can't be compared.")
+    pictures.write(out, draw_comparison(curves))
+    _say(f"Their curves → {out}")
+
+
+def _add_if_different(table: Table, what: str, values: Sequence[Any]) -> None:
+    if any(value != values[0] for value in values):
+        table.add_row(what, *(escape(str(value)) for value in values))
+
+
+def export_run(name: str, out: Path, by: runs.By) -> None:
+    """Write a training's measures.
+
+    Raises:
+        DataError: the file's ending is neither .csv nor .parquet.
+        TrainingError: there is no such training.
+    """
+    import pandas
+
+    if out.suffix not in TABLES:
+        raise DataError(f"{out}: a table is written as {' or '.join(TABLES)}. Choose such a name.")
+    with database_url() as url, connect(url) as connection:
+        rows = runs.metrics(connection, trainings.get(connection, name).id, by)
+    frame = pandas.DataFrame(rows)
+    content = frame.to_csv(index=False).encode() if out.suffix == ".csv" else frame.to_parquet(index=False)
+    pictures.write(out, content)
+    _say(f"{len(frame):,} rows → {out}")
+
+
+def mirror_run(name: str, uri: str) -> None:
+    """Raises MirrorError if no server is named, or it doesn't take the training."""
+    from gan_core.exports.mlflow_mirror import mirror
+
+    uri = uri or settings().mlflow_url
+    if not uri:
+        raise MirrorError(f"Say where: classgan runs mirror {name} --to http://HOST:PORT, or set CLASSGAN_MLFLOW_URL.")
+    with database_url() as url, connect(url) as connection, console.status(f"copying {name} to {uri}"):
+        run = mirror(connection, name, uri)
+    _say(f"{name} is run {run} at {uri}.")
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
