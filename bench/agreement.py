@@ -9,7 +9,7 @@ from bench.options import Options
 from bench.report import Row, Section, at_most
 from bench.school import School, school
 from gan_core.coordinator import Coordinator
-from gan_core.images import ImageSet, open_images
+from gan_core.data.images import ImageSet, open_images
 from gan_core.models import Vectors
 from gan_core.plan import Plan, preset
 from gan_core.quality import distance_of, train_yardstick

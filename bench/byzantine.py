@@ -15,10 +15,10 @@ from rich.console import Console
 from bench.measure import warm_up
 from bench.options import Options
 from bench.report import Row, Section, at_most
+from gan_core.data.images import ImageSet, open_images
 from gan_core.errors import PayloadError
 from gan_core.gates import Gates, Sketcher
 from gan_core.gradients import contribute
-from gan_core.images import ImageSet, open_images
 from gan_core.models import PARTS, Networks, Vectors, layout_of
 from gan_core.plan import AggregationName, Plan, preset
 from gan_core.policies.codecs import decode, encode

@@ -12,7 +12,7 @@ from bench.options import Options
 from bench.photos import CELEBA, make_photos
 from bench.report import Judgement, Row, Section, at_least
 from bench.school import workplace
-from gan_core.images import open_images
+from gan_core.data.images import open_images
 
 SIZE, BATCH = 64, 64
 DECODING, CACHED = "decode each time", "cache"

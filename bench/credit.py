@@ -18,7 +18,7 @@ from bench.options import Options
 from bench.report import Row, Section, at_least, at_most
 from bench.school import workplace
 from gan_core.checker import recompute
-from gan_core.images import ImageSet, open_images
+from gan_core.data.images import ImageSet, open_images
 from gan_core.models import Networks, Part, Vectors, layout_of
 from gan_core.plan import CodecName, Plan, preset
 from gan_core.policies.codecs import decode, encode

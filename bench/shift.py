@@ -12,7 +12,7 @@ from bench.options import Options
 from bench.photos import make_photos
 from bench.report import Row, Section, at_least
 from bench.school import School, school
-from gan_core.images import ImageSet, open_images
+from gan_core.data.images import ImageSet, open_images
 from gan_core.losses import LOSSES
 from gan_core.models import Networks
 from gan_core.plan import Plan, preset

@@ -214,8 +214,8 @@ class Doctor:
         """A few local steps of the demo's model on what is there."""
         import numpy as np
 
+        from gan_core.data.images import ImageSet
         from gan_core.gradients import contribute, warm_up
-        from gan_core.images import ImageSet
         from gan_core.machine import device_names
         from gan_core.models import Networks
         from gan_core.plan import preset
@@ -239,7 +239,7 @@ class Doctor:
 
     def data(self) -> str:
         """Whether this machine has the images of the trainings that run now, or can fetch them."""
-        from gan_core.images import find_source, open_images
+        from gan_core.data.images import find_source, open_images
         from gan_core.plan import checked_plan
         from gan_core.settings import settings
 

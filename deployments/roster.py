@@ -87,8 +87,9 @@ def read(path: Path, taken: Mapping[str, str]) -> list[Entry]:
     Raises:
         RosterError: it is no roster that we know; says which columns are expected.
     """
-    rows = list(csv.DictReader(io.StringIO(text := _text(path), newline=""), delimiter=_delimiter(text)))
-    columns = {column.strip() for column in (rows[0] if rows else {}) if column}
+    reader = csv.DictReader(io.StringIO(text := _text(path), newline=""), delimiter=_delimiter(text))
+    rows = [(reader.line_num, row) for row in reader]
+    columns = {column.strip() for column in (rows[0][1] if rows else {}) if column}
     layout = next((layout for layout in LAYOUTS if layout.marks <= columns), None)
     if layout is None:
         known = "; ".join(f"{layout.name}: {', '.join(sorted(layout.marks))}" for layout in LAYOUTS)
@@ -97,7 +98,8 @@ def read(path: Path, taken: Mapping[str, str]) -> list[Entry]:
             f"{path} is no roster that is known here. Its columns: {found}. Expected, among others, {known}."
         )
     logins, entries = dict(taken), []
-    for row in rows:
+    lines = dict[str, int]()  # by key
+    for line, row in rows:
         clean = {
             (column or "").strip(): (value or "").strip() for column, value in row.items() if isinstance(value, str)
         }
@@ -105,12 +107,16 @@ def read(path: Path, taken: Mapping[str, str]) -> list[Entry]:
         if not any(clean.values()) or (layout.name == "Canvas" and _is_no_person(clean, name)):
             continue
         key = f"{layout.name}:{_first(clean, layout.key) or name}"
+        if key in lines:
+            if layout.name == "plain":
+                raise RosterError(
+                    f"{path}, lines {lines[key]} and {line}: both have the login {key.removeprefix('plain:')!r}. Give each their own."
+                )
+            continue  # the same person in two groups
+        lines[key] = line
         login = next((login for login, of in logins.items() if of == key), None)
         if login is None:
-            wished = _first(clean, layout.login)
-            login = checked_login(wished) if layout.name == "plain" else _unique(_login_of(wished), logins)
-            if login in logins:
-                raise RosterError(f"{path}: the login {login!r} appears twice, or belongs to somebody else already.")
+            login = _wished(_first(clean, layout.login), layout, logins, f"{path}, line {line}")
         logins[login] = key
         email = _first(clean, layout.email)
         identity = {column: clean[column] for column in layout.identity if column in clean}
@@ -131,6 +137,19 @@ def checked_login(login: str) -> str:
             f"{login!r} can't be a login: up to 31 small letters, digits and underscores, a letter first. "
             "instructor, postgres, prefect, public, none and what begins with pg_ or classgan mean something else."
         )
+    return login
+
+
+def _wished(text: str, layout: Layout, taken: Container[str], place: str) -> str:
+    """A login that nobody has: this one as it stands in a plain roster, one like it in a gradebook's."""
+    if layout.name != "plain":
+        return _unique(_login_of(text), taken)
+    try:
+        login = checked_login(text)
+    except RosterError as exc:
+        raise RosterError(f"{place}: {exc}") from exc
+    if login in taken:
+        raise RosterError(f"{place}: somebody else in the class has the login {login!r}. Choose another.")
     return login
 
 
@@ -160,7 +179,9 @@ def _text(path: Path) -> str:
     """What a spreadsheet wrote: UTF-8, UTF-16 or the old Windows encoding."""
     content = path.read_bytes()
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return content.decode("utf-16")
+        return content.decode("utf-16", errors="replace")
+    if b"\0" in content:  # a workbook, a zip, a picture
+        raise RosterError(f"{path} is no text. In the spreadsheet, save it as CSV.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:

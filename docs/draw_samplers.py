@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from gan_core.images import grid, next_units, open_images
+from gan_core.data.images import grid, next_units, open_images
 from gan_core.plan import Plan
 
 ROWS = [

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
+from gan_core.data.images import ImageSet, open_images, require_same_data
 from gan_core.errors import PayloadError, StoreError, StoreUnreachable
 from gan_core.gradients import contribute
-from gan_core.images import ImageSet, open_images, require_same_data
 from gan_core.models import PARTS, Networks, Vectors, layout_of
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import decode

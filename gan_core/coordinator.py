@@ -13,10 +13,10 @@ from psycopg import Connection
 
 from gan_core import checkpoints
 from gan_core.checkpoints import Checkpoints, Snapshot
+from gan_core.data.images import next_units, open_images
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
 from gan_core.gates import Gates
 from gan_core.gradients import warm_up
-from gan_core.images import next_units, open_images
 from gan_core.leadership import Leadership
 from gan_core.models import layout_of
 from gan_core.plan import Plan, checked_plan

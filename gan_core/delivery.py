@@ -4,9 +4,9 @@ import logging
 import threading
 from pathlib import Path
 
+from gan_core.data.image_cache import Cached
+from gan_core.data.images import ImageSet, find_source, joined, prepared_part, remedy_for
 from gan_core.errors import DataError
-from gan_core.image_cache import Cached
-from gan_core.images import ImageSet, find_source, joined, prepared_part, remedy_for
 from gan_core.plan import checked_plan
 from gan_core.store.student import Assignment
 

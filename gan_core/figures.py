@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gan_core.images import ImageSet
+from gan_core.data.images import ImageSet
 from gan_core.models import Vectors
 from gan_core.plan import Plan
 from gan_core.quality import frechet_distance, moments

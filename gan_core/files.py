@@ -1,20 +1,26 @@
 """Files that are there as a whole or not at all."""
 
 import os
+import tempfile
 from pathlib import Path
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, all of it or nothing; its folder is made if need be."""
+def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write a file, all of it or nothing; its folder is made if need be. Of two writers at once, the last one wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    working = path.with_name(f".{path.name}.part")
-    working.unlink(missing_ok=True)
-    descriptor = os.open(working, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor, working = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        working.replace(path)
-    finally:
-        working.unlink(missing_ok=True)
+        os.chmod(working, mode)
+        os.replace(working, path)
+    except BaseException:
+        os.unlink(working)
+        raise
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """The same for a file that only its owner may read."""
+    write_whole(path, content, 0o600)

@@ -9,8 +9,8 @@ import safetensors.torch
 import torch
 
 from gan_core.errors import DataError, PlanError
+from gan_core.files import write_whole
 from gan_core.models import Part, TensorSpec, Vectors, layout_of
-from gan_core.pictures import write
 from gan_core.plan import Plan, checked_plan
 
 FORMAT = "classgan-generator-1"
@@ -37,7 +37,7 @@ def save(path: Path, generator: Generator) -> None:
         "iteration": str(generator.iteration),
         "images": str(generator.images),
     }
-    write(path, safetensors.torch.save(tensors, metadata))
+    write_whole(path, safetensors.torch.save(tensors, metadata))
 
 
 def save_discriminator(path: Path, plan: Plan, weights: Vectors, iteration: int) -> None:
@@ -53,7 +53,7 @@ def save_discriminator(path: Path, plan: Plan, weights: Vectors, iteration: int)
         "plan": plan.without_paths().model_dump_json(),
         "iteration": str(iteration),
     }
-    write(path, safetensors.torch.save(tensors, metadata))
+    write_whole(path, safetensors.torch.save(tensors, metadata))
 
 
 def load(path: Path) -> Generator:

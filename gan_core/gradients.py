@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from gan_core.images import ImageSet
+from gan_core.data.images import ImageSet
 from gan_core.losses import LOSSES, Loss
 from gan_core.models import PARTS, Networks, Vectors, flatten
 from gan_core.plan import Plan

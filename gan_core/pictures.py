@@ -2,14 +2,11 @@
 
 import base64
 import io
-import os
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from gan_core.images import grid
+from gan_core.data.images import grid
 from gan_core.models import Vectors
 from gan_core.plan import Plan
 from gan_core.update import draw, fixed_noise
@@ -69,17 +66,3 @@ def timeline(grids: Sequence[tuple[int, bytes]]) -> bytes:
         duration=[100] * (len(frames) - 1) + [3000],
     )
     return buffer.getvalue()
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, working = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(working, 0o644)
-        os.replace(working, path)
-    except BaseException:
-        os.unlink(working)
-        raise

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gan_core.data.images import ImageSet
 from gan_core.errors import QualityError
-from gan_core.images import ImageSet
 from gan_core.models import Vectors
 from gan_core.plan import Plan
 from gan_core.update import draw

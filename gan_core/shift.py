@@ -12,10 +12,10 @@ from uuid import UUID, uuid4
 import torch
 from psycopg import Connection
 
+from gan_core.data.images import ImageSet, open_images, require_same_data
 from gan_core.delivery import Delivery
 from gan_core.errors import PayloadError, StoreError
 from gan_core.gradients import contribute, warm_up
-from gan_core.images import ImageSet, open_images, require_same_data
 from gan_core.machine import device_names, hardware
 from gan_core.models import Layout, Networks, Vectors, layout_of
 from gan_core.plan import Plan, checked_plan

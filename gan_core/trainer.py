@@ -6,9 +6,9 @@ for quality, and the way to train alone.
 
 from collections.abc import Callable
 
+from gan_core.data.images import ImageSet, next_units
 from gan_core.gradients import adam as make_adam
 from gan_core.gradients import batches, contribute, discriminator_gradient, generator_gradient, step
-from gan_core.images import ImageSet, next_units
 from gan_core.losses import LOSSES
 from gan_core.models import Networks, Vectors, layout_of
 from gan_core.plan import Plan

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from gan_core.files import write_whole
 from gan_core.settings import settings
 
 if TYPE_CHECKING:
     from gan_core.checkpoints import Snapshot
+    from gan_core.data.images import ImageSet
     from gan_core.figures import Reference
-    from gan_core.images import ImageSet
 
 log = logging.getLogger("classgan.evaluate")
 
@@ -38,7 +39,7 @@ def evaluate(snapshot: "Snapshot", yardstick: Yardstick) -> str:
 
     Returns the figures in a sentence.
     """
-    from gan_core import figures, pictures
+    from gan_core import figures
     from gan_core.curves import draw_curves
     from gan_core.store import evaluations, events, ledger
     from gan_core.store.engine import Link
@@ -66,6 +67,6 @@ def evaluate(snapshot: "Snapshot", yardstick: Yardstick) -> str:
         if warning and not evaluations.collapse(so_far[:-1]):  # said once, when it begins
             link.call(lambda c: events.note(c, training, snapshot.iteration, EventKind.COLLAPSE, warning))
         history = link.call(lambda c: ledger.history(c, training))
-    pictures.write(settings().outputs / snapshot.name / "curves.png", draw_curves(history, so_far))
+    write_whole(settings().outputs / snapshot.name / "curves.png", draw_curves(history, so_far))
     log.info("Quality %s.", evaluation.sentence())
     return evaluation.sentence()

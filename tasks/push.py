@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from gan_core.files import write_whole
 from gan_core.settings import settings
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def push(snapshot: "Snapshot", hub: "HubPushes", is_last: bool = False) -> str:
     with Link(settings().database_url) as link:
         grids = link.call(lambda c: trainings.samples(c, snapshot.training_id))
         if grids:
-            pictures.write(folder / "timeline.gif", pictures.timeline(grids))
+            write_whole(folder / "timeline.gif", pictures.timeline(grids))
         if plan.hub_repo:
             told = link.call(lambda c: story.story(c, snapshot.name))
             files = story.repository(told, folder, f"hub:{plan.hub_repo}", snapshot.iteration, snapshot.images)

@@ -3,6 +3,7 @@
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from gan_core.files import write_whole
 from gan_core.settings import settings
 from tasks import artifacts
 
@@ -19,13 +20,13 @@ def report(name: str) -> str:
     with Link(settings().database_url) as link:
         told = link.call(lambda c: story.story(c, name))
     curves = draw_curves(told.history, told.evaluations)
-    pictures.write(folder / "curves.png", curves)
+    write_whole(folder / "curves.png", curves)
     shown = {"curves.png": curves}
     sources = {"curves.png": "curves.png"}
     if grids := sorted((folder / "samples").glob("iteration_*.png")):
         shown["samples.png"], sources["samples.png"] = grids[-1].read_bytes(), f"samples/{grids[-1].name}"
     path = folder / "report.md"
-    pictures.write(path, story.report(told, sources).encode())
+    write_whole(path, story.report(told, sources).encode())
     with artifacts.skipped_if_prefect_is_away(f"the report of {name}"):
         artifacts.show_report(name, story.report(told, {n: pictures.data_uri(png) for n, png in shown.items()}))
     return str(path)

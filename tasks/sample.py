@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from gan_core.files import write_whole
 from gan_core.settings import settings
 from tasks import artifacts
 
@@ -22,7 +23,7 @@ def sample(snapshot: "Snapshot", is_last: bool = False) -> None:
     from gan_core.store.engine import Link
 
     png = pictures.sample_grid(snapshot.plan, snapshot.average)
-    pictures.write(settings().outputs / snapshot.name / "samples" / f"iteration_{snapshot.iteration:06d}.png", png)
+    write_whole(settings().outputs / snapshot.name / "samples" / f"iteration_{snapshot.iteration:06d}.png", png)
     with Link(settings().database_url) as link:
         link.call(lambda c: trainings.save_sample(c, snapshot.training_id, snapshot.iteration, png))
         overview = link.call(lambda c: ledger.overview(c, snapshot.name))

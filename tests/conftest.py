@@ -7,6 +7,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,13 +21,15 @@ import pytest
 import torch
 from classroom import Classroom
 from fake_data_hub import Hub, data_hub
+from filelock import FileLock
 from typer.testing import CliRunner
 from xdist.scheduler import LoadScopeScheduling
 
 from deployments.cli import app
 from deployments.postgres import Postgres
+from deployments.prefect_settings import PREFECT, clean_environment
+from gan_core.data.images import ImageSet, open_images
 from gan_core.errors import GanError
-from gan_core.images import ImageSet, open_images
 from gan_core.plan import Plan
 from gan_core.settings import settings
 from gan_core.store.migrate import migrate
@@ -64,8 +67,10 @@ def group_of(file: str) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that the other process can do all the rest meanwhile."""
-    items.sort(key=lambda item: group_of(item.path.as_posix()))
+    """The longest first, so that the other process can do all the rest meanwhile. The class that several files share comes
+    up once the others are over: an idle one takes a tenth of a core.
+    """
+    items.sort(key=lambda item: (group_of(item.path.as_posix()), "school" in getattr(item, "fixturenames", ())))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
@@ -107,6 +112,26 @@ def _ctrl_c_works() -> None:
 def _one_thread() -> None:
     """Bit-for-bit comparisons need the same number of threads everywhere."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
+    """Makes a folder for a Prefect server in which its database is migrated already, which takes ten seconds of a core."""
+    base = tmp_path_factory.getbasetemp()
+    kept = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "prefect-home"
+
+    def make(folder: Path) -> None:
+        with FileLock(f"{kept}.lock"):
+            if not (kept / "done").exists():
+                where = {**clean_environment(), "PREFECT_HOME": str(kept)}
+                subprocess.run(
+                    [*PREFECT, "server", "database", "upgrade", "--yes"], env=where, check=True, capture_output=True
+                )
+                (kept / "done").touch()
+        folder.mkdir(parents=True)
+        shutil.copy(kept / "prefect.db", folder)
+
+    return make
 
 
 @pytest.fixture(scope="session")
@@ -184,7 +209,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
         template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr("gan_core.downloads.FIRST_PAUSE", 0.01)
+        monkeypatch.setattr("gan_core.data.downloads.FIRST_PAUSE", 0.01)
         yield hub
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from gan_core.images import ImageSet
+from gan_core.data.images import ImageSet
 
 Open = Callable[..., ImageSet]
 

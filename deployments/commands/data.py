@@ -12,8 +12,9 @@ from rich.table import Table
 
 from deployments.commands.reports import database_url, open_with_bar
 from gan_core import pictures
+from gan_core.data.images import ImageSet, detail, grid, kind_and_place, require_same_data
 from gan_core.errors import DataError
-from gan_core.images import ImageSet, detail, grid, kind_and_place, require_same_data
+from gan_core.files import write_whole
 from gan_core.plan import Plan, checked_plan
 from gan_core.settings import settings
 from gan_core.store import trainings, versions
@@ -78,7 +79,7 @@ def info(name: str, image_size: int | None, channels: int | None, out: Path | No
             _say(f"{word:>12}  {fact}")
     if out is not None:
         chosen = np.linspace(0, len(images) - 1, min(SHOWN, len(images))).astype(int)
-        pictures.write(out, pictures.png(grid(images.batch(chosen))))
+        write_whole(out, pictures.png(grid(images.batch(chosen))))
         _say(f"{len(chosen)} of them → {out}")
 
 

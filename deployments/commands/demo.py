@@ -141,7 +141,8 @@ def _class_of(workers: int, door: Door | None = None) -> Generator[LocalStack]:
         try:
             stack.start()
         except BaseException:
-            say("stopping")
+            if stack.children:
+                say("stopping")
             stack.stop()
             raise
     from tasks.keep_queue import kept_queue  # brings Prefect along

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deployments.commands.reports import FILE, database_url
-from gan_core.pictures import write
+from gan_core.files import write_whole
 from gan_core.settings import settings
 from gan_core.store import trainings, versions
 from gan_core.store.engine import connect
@@ -75,7 +75,7 @@ def fetched(connection: Connection, label: str, out: Path | None = None) -> Path
         a.name: versions.content(connection, model.id, a.name) for a in versions.artifacts(connection, model.id)
     }
     for name, content in contents.items():
-        write(folder / name, content)
+        write_whole(folder / name, content)
     return folder
 
 

@@ -18,6 +18,7 @@ from rich.progress import (
 
 from deployments.door import Door
 from gan_core.errors import DataError, StackError
+from gan_core.files import write_whole
 from gan_core.plan import Plan
 from gan_core.settings import settings
 from gan_core.store.engine import connect
@@ -69,7 +70,7 @@ def generate_images(source: str, count: int, out: Path, seed: int) -> None:
     import torch
 
     from gan_core import generators, pictures
-    from gan_core.images import grid
+    from gan_core.data.images import grid
     from gan_core.update import draw
 
     if out.suffix not in ("", ".png"):
@@ -78,11 +79,11 @@ def generate_images(source: str, count: int, out: Path, seed: int) -> None:
     noise = torch.randn(count, generator.plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(seed))
     images = draw(generator.plan, generator.average, noise)
     if out.suffix == ".png":
-        pictures.write(out, pictures.png(grid(images, columns=max(1, round(count**0.5)))))
+        write_whole(out, pictures.png(grid(images, columns=max(1, round(count**0.5)))))
         console.print(f"{count} images → {out}")
         return
     for index in range(count):
-        pictures.write(out / f"{index:05d}.png", pictures.png(grid(images[index : index + 1], columns=1)))
+        write_whole(out / f"{index:05d}.png", pictures.png(grid(images[index : index + 1], columns=1)))
     console.print(f"{count} images → {out}/00000.png to {count - 1:05d}.png")
 
 
@@ -112,7 +113,7 @@ def _generator_file(source: str) -> Path:
 
 def open_with_bar(plan: Plan, cache: Path):
     """The plan's images; a bar shows the first use, which resizes them all."""
-    from gan_core.images import open_images
+    from gan_core.data.images import open_images
 
     with Progress(
         TextColumn("preparing images"),
@@ -169,8 +170,8 @@ def train_here(plan: Plan, plain: bool, out: Path) -> None:
     generators.save(
         out / "generator.safetensors", generators.Generator(plan, state.average, state.iteration, state.images)
     )
-    pictures.write(out / "samples.png", pictures.sample_grid(plan, state.average))
+    write_whole(out / "samples.png", pictures.sample_grid(plan, state.average))
     if grids:
-        pictures.write(out / "timeline.gif", pictures.timeline(grids))
+        write_whole(out / "timeline.gif", pictures.timeline(grids))
     written = ", ".join(sorted(p.name for p in out.iterdir() if p.is_file()))
     console.print(f"{written} → {out}/", soft_wrap=True)

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from deployments.commands.reports import database_url
-from gan_core import pictures
 from gan_core.errors import DataError, MirrorError, TrainingError
+from gan_core.files import write_whole
 from gan_core.plan import checked_plan
 from gan_core.settings import settings
 from gan_core.store import evaluations, ledger, runs, trainings, versions
@@ -150,7 +150,7 @@ def compare_runs(names: Sequence[str], out: Path) -> None:
     console.print(table)
     if len({row.data_fingerprint for row in rows}) > 1 or len({e[-1].protocol for _, e in curves.values() if e}) > 1:
         console.print("Their data or protocol differ: the figures of quality can't be compared.")
-    pictures.write(out, draw_comparison(curves))
+    write_whole(out, draw_comparison(curves))
     _say(f"Their curves → {out}")
 
 
@@ -174,7 +174,7 @@ def export_run(name: str, out: Path, by: runs.By) -> None:
         rows = runs.metrics(connection, trainings.get(connection, name).id, by)
     frame = pandas.DataFrame(rows)
     content = frame.to_csv(index=False).encode() if out.suffix == ".csv" else frame.to_parquet(index=False)
-    pictures.write(out, content)
+    write_whole(out, content)
     _say(f"{len(frame):,} rows → {out}")
 
 

@@ -6,8 +6,9 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import psutil
@@ -54,9 +55,10 @@ NEEDED = {
 
 
 @pytest.fixture(scope="module")
-def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+def gate(tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], None]) -> Iterator[Gate]:
     gate = Gate(tmp_path_factory.mktemp("gate"))
     try:
+        prefect_home(gate.folder / "server")
         gate.start()
         gate.deploy()
         yield gate
@@ -675,25 +677,20 @@ def test_who_is_taken_out_is_out_at_once_and_a_database_that_is_away_changes_not
 # And the class works
 
 
-def test_whose_a_run_is_is_still_known_after_a_restart(gate):
+def test_after_a_restart_nobody_is_told_that_their_login_is_wrong_and_whose_a_run_is_is_still_known(gate):
+    """A worker ends at 401; while it isn't known who the students are it must wait instead."""
     mine, hers = gate.taken_shift("ada"), gate.taken_shift("grace")
     gate.stop()
-    gate.start()
-    assert gate.call("ada", "GET", f"/flow_runs/{hers}").status_code == 403
-    assert gate.call("ada", "POST", f"/flow_runs/{hers}/set_state", {"state": {"type": "FAILED"}}).status_code == 403
-    ended = gate.call("ada", "POST", f"/flow_runs/{mine}/set_state", {"state": {"type": "COMPLETED"}})
-    assert ended.json()["status"] == "ACCEPT"
-
-
-def test_until_the_students_are_known_nobody_is_told_that_their_login_is_wrong(gate):
-    """A worker ends at 401; while the database is away it must wait instead."""
-    gate.stop()
-    (gate.folder / "students.json").unlink()
+    (gate.folder / "students.json").unlink()  # the database is away
     gate.start()
     for login, secret in (("ada", SECRETS["ada"]), ("ada", "wrong")):
         assert httpx.get(f"{gate.url}/api/admin/version", auth=(login, secret)).status_code == 503
     assert gate.call("instructor", "GET", "/admin/version").status_code == 200
     gate.admit_all()
+    assert gate.call("ada", "GET", f"/flow_runs/{hers}").status_code == 403
+    assert gate.call("ada", "POST", f"/flow_runs/{hers}/set_state", {"state": {"type": "FAILED"}}).status_code == 403
+    ended = gate.call("ada", "POST", f"/flow_runs/{mine}/set_state", {"state": {"type": "COMPLETED"}})
+    assert ended.json()["status"] == "ACCEPT"
 
 
 def test_a_students_worker_works_a_shift_through_the_gate(gate, database):

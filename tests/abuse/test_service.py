@@ -74,11 +74,12 @@ def base(server) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def service(base, tmp_path_factory) -> Iterator[Service]:
+def service(base, tmp_path_factory, prefect_home) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
     more = {"CLASSGAN_DATABASE_URL": base, "CLASSGAN_OUTPUTS": str(folder / "outputs")}
     service = Service(folder, CLASSGAN_STUDENT_TRAININGS="3", **more)
     try:
+        prefect_home(folder / "server")
         service.start()
         yield service
     finally:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -98,11 +99,48 @@ class School:
 
 
 @pytest.fixture(scope="session")
-def school(tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State]) -> Iterator[School]:
+def school(
+    tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State], prefect_home: Callable[[Path], None]
+) -> Iterator[School]:
     """Servers, a coordinator's worker and three students' workers, in a folder whose name has a space."""
     folder = tmp_path_factory.mktemp("a class")
+    prefect_home(folder / "home" / "prefect")
     with LocalStack(folder / "home", folder / "outputs", WORKERS) as stack:
         yield School(stack, reference)
+
+
+@pytest.fixture(scope="session")
+def plan(tiny: Plan) -> Plan:
+    """Units of a quarter of a second, so that there is a middle in which to strike."""
+    return tiny.changed(
+        batch_size=16,
+        generator_width=8,
+        discriminator_width=8,
+        images_per_unit=160,
+        quorum=480,
+        iterations=12,
+        lease_seconds=6,
+        checkpoint_interval=4,
+    )
+
+
+@dataclass(frozen=True)
+class Story:
+    """A training from its start to its end."""
+
+    name: str
+    plan: Plan
+    run: str  # its coordinator's
+
+
+@pytest.fixture(scope="session")
+def story(school: School, plan: Plan) -> Story:
+    """The one at which all look who need no more than a training that went well."""
+    plan = plan.changed(iterations=6, sample_interval=1, push_interval=1, evaluate_interval=2)
+    told = Story("story", plan, school.start("story", plan))
+    school.await_success(told.name)
+    wait_until(lambda: school.stack.run_state(told.run)[0] == "Completed", 60, "the run's end")
+    return told
 
 
 class Campus(School):
@@ -158,6 +196,10 @@ class Campus(School):
         self.machines.append(machine)
         return machine
 
+    def stop_machines(self) -> None:
+        stop_trees(self.machines, 10, threading.Event())
+        self.machines.clear()
+
     def classgan(self, *words: str, **more: str) -> str:
         """The instructor's command, where the class runs; what it says. Fails if it does."""
         done = subprocess.run(
@@ -185,9 +227,12 @@ class Campus(School):
             return next(row.images for row in ledger.credits(connection) if row.login == login)
 
 
-@pytest.fixture(scope="session")
-def campus(tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State]) -> Iterator[Campus]:
+@pytest.fixture(scope="module")
+def campus(
+    tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State], prefect_home: Callable[[Path], None]
+) -> Iterator[Campus]:
     folder = tmp_path_factory.mktemp("campus")
+    prefect_home(folder / "home" / "prefect")
     with (
         hosts(*HOSTS) as network,
         data_hub(network.address) as hub,
@@ -200,4 +245,4 @@ def campus(tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan],
             try:
                 yield campus
             finally:
-                stop_trees(campus.machines, 10, threading.Event())
+                campus.stop_machines()

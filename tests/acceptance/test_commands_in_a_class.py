@@ -46,7 +46,7 @@ def test_the_commands_of_the_pages_steer_a_training(school, here, tiny, capsys):
     school.await_iteration(NAME, 2)
     wait_until((school.stack.outputs / NAME / "generator.safetensors").exists, 120, "the generator")
     wanted = [line.words[1:] for line in commands(*ORDER) if line.words[1] != "generate" or line.words[2] == "NAME"]
-    for words in sorted(set(wanted), key=lambda words: ORDER.index(words[0])):
+    for words in sorted(dict.fromkeys(wanted), key=lambda words: ORDER.index(words[0])):
         app([NAME if word == "NAME" else word for word in words], standalone_mode=False)
         if words[0] == "pause":
             wait_until(lambda: school.state(NAME) is TrainingState.PAUSED, 120, "the pause")

@@ -73,7 +73,7 @@ def test_it_ends_with_pictures_and_a_figure_though_port_4200_is_taken(place):
         with suppress(OSError):  # somebody else has it already: just as well
             taken.bind(("127.0.0.1", 4200))
             taken.listen()
-        demo = start(place, "--set", "iterations=3")
+        demo = start(place, "--workers", "2", "--set", "iterations=3")
         assert demo.wait(500) == 0, (place / "log").read_text()
     text = (place / "log").read_text()
     assert "Frechet distance" in text
@@ -100,18 +100,18 @@ def press_ctrl_c(demo: subprocess.Popen, place: Path, times: int) -> None:
     assert "Traceback" not in (place / "log").read_text()
 
 
+@pytest.mark.rehearsal
 def test_a_second_ctrl_c_out_of_impatience_leaves_nothing_running(place):
-    """Also when a script started it in the background, where Ctrl-C is ignored."""
-    press_ctrl_c(start(place, *ENDLESS, ignoring_ctrl_c=True), place, times=2)
+    press_ctrl_c(start(place, *ENDLESS), place, times=2)
 
 
 def test_what_a_killed_class_left_running_is_ended_by_the_next_which_ctrl_c_stops(place):
     demo = start(place, *ENDLESS)
-    wait_until(lambda: " · loss" in (place / "log").read_text(), 120, "the first iterations")
+    wait_until(lambda: "Training demo-" in (place / "log").read_text(), 120, "the class")
     demo.kill()
     demo.wait()
     assert left_behind(place)
-    demo = start(place, *ENDLESS)
+    demo = start(place, *ENDLESS, ignoring_ctrl_c=True)  # as a script that runs it in the background does
     press_ctrl_c(demo, place, times=1)
     assert "ending what a killed class left running" in (place / "log").read_text()
     looked = subprocess.run(

@@ -15,30 +15,19 @@ import psycopg
 import pytest
 from killing import kill_tree
 from poll import wait_until
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from deployments.local_stack import prefect_file
 from deployments.prefect_settings import PREFECT
 from gan_core.policies.sampling import cut_units
+from gan_core.settings import settings
 from gan_core.store.migrate import add_student
+from tasks import crash_vanished
 
 ENDED = ("Completed", "Failed", "Crashed", "Cancelled")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def plan(tiny):
-    """Units of a quarter of a second, so that there is a middle in which to strike."""
-    return tiny.changed(
-        batch_size=16,
-        generator_width=8,
-        discriminator_width=8,
-        images_per_unit=160,
-        quorum=480,
-        iterations=12,
-        lease_seconds=6,
-        checkpoint_interval=4,
-    )
 
 
 def units_of(plan) -> int:
@@ -67,29 +56,23 @@ def engines(worker: subprocess.Popen) -> list[psutil.Process]:
     return found
 
 
-def test_three_workers_under_prefect_give_the_weights_of_the_reference(school, plan):
-    school.start("equal", plan)
-    school.await_success("equal")
-    school.assert_equals_the_reference("equal", plan)
-    assert school.units_by_state("equal") == {"done": units_of(plan)}
+def test_three_workers_under_prefect_give_the_weights_of_the_reference(school, story):
+    school.assert_equals_the_reference(story.name, story.plan)
+    assert school.units_by_state(story.name) == {"done": units_of(story.plan)}
 
 
-def test_the_prefect_ui_reads_as_a_story(school, plan):
+def test_the_prefect_ui_reads_as_a_story(school, story):
     """Five tasks an iteration, by their names."""
-    run = school.start("story", plan.changed(iterations=3, sample_interval=1, push_interval=1))
-    school.await_success("story")
-    wait_until(lambda: school.stack.run_state(run)[0] == "Completed", 60, "the run's end")
 
     def names() -> set[str]:
-        found = school.stack._api("POST", "/task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}, "limit": 200})
-        return {task["name"] for task in found}
+        of_this_run = {"flow_runs": {"id": {"any_": [story.run]}}, "limit": 200}
+        return {task["name"] for task in school.stack._api("POST", "/task_runs/filter", of_this_run)}
 
-    wanted = {f"{verb} it {n}" for n in range(3) for verb in ("create-units", "await-gradients", "aggregate")}
-    wanted |= {f"{verb} it {n}" for n in (1, 2, 3) for verb in ("sample", "push")}
+    rounds = range(story.plan.iterations)
+    wanted = {f"{verb} it {n}" for n in rounds for verb in ("create-units", "await-gradients", "aggregate")}
+    wanted |= {f"{verb} it {n + 1}" for n in rounds for verb in ("sample", "push")}
     wait_until(lambda: names() >= wanted, 60, "the names of all tasks")
-    artifacts = school.stack._api("POST", "/artifacts/latest/filter", {"limit": 200})
-    assert {a["key"] for a in artifacts} >= {"samples-story", "progress-story", "workers-story"}
-    folder = school.stack.outputs / "story"
+    folder = school.stack.outputs / story.name
     assert {p.name for p in folder.iterdir()} >= {
         "generator.safetensors",
         "discriminator.safetensors",
@@ -100,7 +83,31 @@ def test_the_prefect_ui_reads_as_a_story(school, plan):
     assert {s["name"] for s in shifts} >= {"shift of ada", "shift of grace", "shift of alan"}
 
 
-def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another(school, plan):
+def test_prefect_shows_samples_progress_leaderboard_and_a_report(school, story):
+    def artifacts() -> dict[str, dict]:
+        """The newest artifact of each key."""
+        found = school.stack._api("POST", "/artifacts/latest/filter", {"limit": 200})
+        return {artifact["key"]: artifact for artifact in found}
+
+    wait_until(lambda: "report-story" in artifacts(), 60, "the report")
+    shown = artifacts()
+    assert shown.keys() >= {"samples-story", "workers-story"}
+    assert shown["progress-story"]["data"] == 100
+    versions = {"artifacts": {"key": {"any_": ["progress-story"]}}}
+    assert len(school.stack._api("POST", "/artifacts/filter", versions)) == 1  # updated, not made again
+    assert "rank" in shown["leaderboard"]["data"]
+    report = shown["report-story"]["data"]
+    assert report.count("data:image/png;base64,") == 2  # curves and samples
+    assert "| Frechet distance, lower is better |" in report
+    assert len(report) < 500_000
+
+
+def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another_and_its_run_is_shown_as_crashed(
+    school, plan, monkeypatch
+):
+    monkeypatch.setattr(crash_vanished, "VANISHED", 6.0)
+    monkeypatch.setattr(settings(), "database_url", school.stack.postgres.url())
+    plan = plan.changed(iterations=20)
     school.start("killed-worker", plan)
     school.await_iteration("killed-worker", 2)
 
@@ -112,7 +119,21 @@ def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another(school, pla
         )
 
     wait_until(has_a_unit, 60, "a lease of ada's", every=0.01)
-    kill_tree(school.stack.children["worker-ada"].pid)
+    ((gone,),) = school.ask("SELECT run_id FROM classgan.workers WHERE name = 'ada'")
+    with temporary_settings({PREFECT_API_URL: f"{school.stack.ui}/api"}), get_client(sync_client=True) as client:
+        assert gone not in crash_vanished.vanished_shifts(client)
+        kill_tree(school.stack.children["worker-ada"].pid)
+        wait_until(lambda: gone in crash_vanished.vanished_shifts(client), 60, "the suspicion")
+        living = {
+            run
+            for (run,) in school.ask(
+                "SELECT run_id FROM classgan.workers WHERE last_seen > now() - interval '3 seconds' AND run_id IS NOT NULL"
+            )
+        }
+        assert living
+        assert not living & crash_vanished.vanished_shifts(client)
+        crash_vanished.crash(client, {gone})
+        assert school.stack.run_state(str(gone))[0] == "Crashed"
     school.await_success("killed-worker")
     school.assert_equals_the_reference("killed-worker", plan)
     assert school.units_by_state("killed-worker") == {"done": units_of(plan)}
@@ -139,7 +160,7 @@ def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(sch
 
 def test_servers_that_die_are_waited_for(school, plan, record_property):
     """PostgreSQL and the Prefect server are killed and come back: no worker dies, and the weights are the same."""
-    plan = plan.changed(images_per_unit=80, quorum=240, iterations=30)
+    plan = plan.changed(images_per_unit=80, quorum=240, iterations=20)
     school.start("servers", plan)
     school.await_iteration("servers", 2)
     workers = [school.stack.children[f"worker-{name}"] for name in ("grace", "alan")]
@@ -286,9 +307,7 @@ def test_deploying_twice_changes_nothing(school):
     assert all(path is None for _, _, path, _ in before.values()), "a deployment remembers a folder of this machine"
 
 
-def test_grades_and_housekeeping_run_as_deployments(school, plan):
-    school.start("graded", plan.changed(iterations=2))
-    school.await_success("graded")
+def test_grades_and_housekeeping_run_as_deployments(school, story):
     api, target = school.stack._api, school.stack.outputs / "from prefect.csv"
     for name, parameters in (("export-grades/export-grades", {"path": str(target)}), ("housekeeping/housekeeping", {})):
         deployment = api("GET", f"/deployments/name/{name}")

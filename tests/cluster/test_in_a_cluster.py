@@ -6,7 +6,7 @@ What no node here can do is set by the tests, in the words that Kubernetes uses.
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ class School:
 
 
 @pytest.fixture(scope="module")
-def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[School]:
+def school(tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], None]) -> Iterator[School]:
     SECRETS["cluster"] = "the-secret-of-the-cluster"
     folder = tmp_path_factory.mktemp("cluster")
     gate = Gate(folder)
@@ -95,6 +95,7 @@ def school(tmp_path_factory: pytest.TempPathFactory) -> Iterator[School]:
     with fake_kubernetes(folder / "kubeconfig") as cluster:
         school = School(gate, cluster, folder)
         try:
+            prefect_home(folder / "server")
             gate.start()
             template = job_template("gan-student")
             gate.ask("POST", "/work_pools/", {"name": "students", "type": "gan-student", "base_job_template": template})

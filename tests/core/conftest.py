@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gan_core.images import ImageSet, open_images
+from gan_core.data.images import ImageSet, open_images
 
 Open = Callable[..., ImageSet]
 

@@ -9,7 +9,7 @@ import pytest
 from picture_files import flat, numbered, save, who, zipped
 from PIL import Image
 
-from gan_core import image_cache
+from gan_core.data import image_cache
 from gan_core.errors import DataError
 
 

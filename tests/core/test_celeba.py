@@ -37,7 +37,7 @@ def no_download(monkeypatch, told_once) -> list[str]:
             raise RuntimeError("too many users have viewed or downloaded this file recently")
 
     monkeypatch.setattr("torchvision.datasets.CelebA", CelebA)
-    monkeypatch.setattr("gan_core.celeba.TICK", 0.01)
+    monkeypatch.setattr("gan_core.data.celeba.TICK", 0.01)
     return asked
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from gan_core import figures
+from gan_core.data.images import ImageSet
 from gan_core.figures import SAMPLES, Reference
-from gan_core.images import ImageSet
 from gan_core.store.evaluations import Evaluation, collapse
 
 

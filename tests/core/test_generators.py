@@ -55,16 +55,6 @@ def test_a_timeline_has_a_frame_for_each_grid_and_stays_small(tiny):
     assert many.n_frames <= pictures.FRAMES + 1
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    path = tmp_path / "x.png"
-    pictures.write(path, b"old")
-    monkeypatch.setattr(pictures.os, "replace", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        pictures.write(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["x.png"]
-
-
 def test_a_file_that_claims_more_than_it_holds_is_refused_before_anything_is_allocated(tmp_path, generator):
     """A stranger's file of a few bytes must not ask for gigabytes."""
     path = tmp_path / "x.safetensors"

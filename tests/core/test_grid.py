@@ -8,7 +8,7 @@ import torch
 from picture_files import save
 from PIL import Image, ImageOps
 
-from gan_core.images import GAP, GAP_GREY, grid
+from gan_core.data.images import GAP, GAP_GREY, grid
 
 
 @pytest.mark.parametrize("form", [torch.tensor, np.array], ids=["tensor", "array"])

@@ -7,7 +7,7 @@ import pytest
 from fake_data_hub import Repo, parquet
 from picture_files import numbered, who, zipped
 
-from gan_core import downloads
+from gan_core.data import downloads
 from gan_core.errors import DataError
 
 COMMIT = "a" * 40

@@ -17,10 +17,10 @@ from picture_files import counted_decodes, flat, numbered, save, who, zipped
 from PIL import Image
 
 import gan_core
-from gan_core import image_cache
-from gan_core import images as images_module
+from gan_core.data import image_cache
+from gan_core.data import images as images_module
+from gan_core.data.image_cache import TRANSFORM_VERSION
 from gan_core.errors import DataError
-from gan_core.image_cache import TRANSFORM_VERSION
 
 
 def test_the_second_time_nothing_is_decoded(open_, tmp_path, monkeypatch):
@@ -152,7 +152,7 @@ def test_a_damaged_cache_says_what_to_delete(open_, tmp_path):
 CHILD = """
 import logging, sys
 from pathlib import Path
-from gan_core import image_cache, images
+from gan_core.data import image_cache, images
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s", force=True)
 image_cache.BLOCK = 4
 pause, decoded = int(sys.argv[3]), []

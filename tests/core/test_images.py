@@ -17,9 +17,9 @@ import torch
 from picture_files import flat, numbered, save, who, zipped
 from PIL import Image
 
+from gan_core.data.image_cache import TRANSFORM_VERSION
+from gan_core.data.images import require_same_data
 from gan_core.errors import DataError
-from gan_core.image_cache import TRANSFORM_VERSION
-from gan_core.images import require_same_data
 
 
 def test_a_batch_is_float_pixels_from_minus_one_to_one(open_, tmp_path):

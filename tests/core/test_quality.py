@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from gan_core.data.images import ImageSet
 from gan_core.errors import QualityError
-from gan_core.images import ImageSet
 from gan_core.quality import frechet_distance, train_yardstick
 
 

@@ -3,6 +3,7 @@
 import random
 import warnings
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -27,7 +28,7 @@ from gan_core.policies.validation import (
 KINDS = ("local_steps", "gradient")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def lease(request, tiny, digits):
     """(plan, units, weights): two units of 10 batches each, a network large enough to have directions."""
     plan = tiny.changed(
@@ -194,10 +195,16 @@ CHEATS = {
 }
 
 
-@pytest.mark.parametrize("cheat", CHEATS)
-def test_cheats_are_invalid_and_told_why(lease, digits, cheat):
+@pytest.fixture(scope="module")
+def finding_about(lease, digits):
+    """What is found about a cheat, computed once."""
     honest = computed(lease, digits, lease[1][:2])
-    finding = finding_of(lease, digits, CHEATS[cheat](lease, digits, honest))
+    return cache(lambda cheat: finding_of(lease, digits, CHEATS[cheat](lease, digits, honest)))
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_cheats_are_invalid_and_told_why(finding_about, cheat):
+    finding = finding_about(cheat)
     assert not finding.valid
     assert finding.reason.startswith(("its generator part", "its discriminator part"))
 
@@ -224,11 +231,11 @@ def test_last_iterations_result_is_invalid(lease, digits):
     assert judge(alike(fresh, track)).valid
 
 
-def test_in_simulated_classes_cheats_are_found_and_honest_work_is_never_accused(lease, digits):
+def test_in_simulated_classes_cheats_are_found_and_honest_work_is_never_accused(lease, digits, finding_about):
     """Really computed results; which of them are checked is simulated. `python -m bench credit` does it with many more."""
     honest = computed(lease, digits, lease[1][:2])
     blurred = computed(lease, digits, lease[1][:2], blurred=True)
-    verdicts = {name: finding_of(lease, digits, CHEATS[name](lease, digits, honest)).valid for name in CHEATS}
+    verdicts = {name: finding_about(name).valid for name in CHEATS}
     honest_verdicts = [finding_of(lease, digits, vectors).valid for vectors in (honest, blurred)]
     chance = random.Random(0)
 

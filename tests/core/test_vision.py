@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gan_core.data.vision import names
 from gan_core.errors import DataError
-from gan_core.vision import names
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("gan_core.celeba.TICK", 0.01)
+    monkeypatch.setattr("gan_core.data.celeba.TICK", 0.01)
 
 
 def idx(values: np.ndarray) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 from faults.machines import Quirks
 from faults.school import FaultySchool, faulty_school
 
-from gan_core.images import ImageSet
+from gan_core.data.images import ImageSet
 from gan_core.plan import Plan
 from gan_core.trainer import train_local
 from gan_core.update import State

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from gan_core.images import open_images
+from gan_core.data.images import open_images
 from gan_core.plan import Plan
 from gan_core.settings import settings
 

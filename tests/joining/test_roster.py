@@ -65,8 +65,27 @@ def test_who_is_in_the_class_keeps_the_login_when_the_roster_is_read_again(writt
 def test_a_login_that_somebody_else_has_is_not_given_twice(written):
     (entry,) = read(written("First name,Email address\nAda,ada@example.edu\n"), {"ada": "plain:ada"})
     assert entry.login == "ada2"
-    with pytest.raises(RosterError, match="appears twice"):
-        read(written("login,name\nada,Ada\nada,Eve\n"), {"ada": "Moodle:x"})
+    with pytest.raises(RosterError, match="line 3: somebody else in the class has the login 'ada'"):
+        read(written("login,name\neve,Eve\nada,Ada\n"), {"ada": "Moodle:x"})
+
+
+def test_who_stands_in_a_roster_twice_gets_one_login_or_is_asked_about(written):
+    twice = MOODLE + "Ada,Lovelace,7,ada@example.edu,B\n"
+    assert [entry.login for entry in read(written(twice), {})] == ["ada", "ada2", "s9lives"]
+    with pytest.raises(RosterError, match="lines 2 and 4: both have the login 'ada'"):
+        read(written("login,name\nada,Ada\neve,Eve\nada,Third\n"), {})
+
+
+def test_what_is_wrong_names_its_line(written):
+    with pytest.raises(RosterError, match=r"roster\.csv, line 3: 'A B' can't be a login"):
+        read(written("login,name\nada,Ada\nA B,Eve\n"), {})
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04\x14\x00\x00\x00", b"\x89PNG\r\n\x1a\n\x00\x00", b"\xff\xfe\x00"])
+def test_a_workbook_is_no_roster(tmp_path, content):
+    (tmp_path / "roster.xlsx").write_bytes(content)
+    with pytest.raises(RosterError, match=r"save it as CSV|no roster"):
+        read(tmp_path / "roster.xlsx", {})
 
 
 def test_another_table_is_refused_with_what_was_expected(written):

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from PIL import Image
 
-from gan_core.celeba import celeba
+from gan_core.data.celeba import celeba
+from gan_core.data.hub_data import huggingface
+from gan_core.data.image_cache import TRANSFORM_VERSION, Cached, Progress, prepared
+from gan_core.data.sources import Source, Where, digest, digits, folder, zip_file
+from gan_core.data.vision import torchvision
 from gan_core.errors import DataError
-from gan_core.hub_data import huggingface
-from gan_core.image_cache import TRANSFORM_VERSION, Cached, Progress, prepared
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units
-from gan_core.sources import Source, Where, digest, digits, folder, zip_file
 from gan_core.units import Shard, WorkUnit
-from gan_core.vision import torchvision
 
 GAP, GAP_GREY = 2, 128  # pixels between the images of a grid, and their brightness
 

@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 import httpx
 
+from gan_core.data.image_cache import Progress, alone
 from gan_core.errors import DataError
-from gan_core.image_cache import Progress, alone
 
 log = logging.getLogger("classgan.downloads")
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from gan_core.data.image_cache import Files, Progress
 from gan_core.errors import DataError
-from gan_core.image_cache import Files, Progress
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 HIDDEN = (".", "__MACOSX")  # what systems put beside the images, such as ._000001.jpg

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gan_core.downloads import Remote, fetch
+from gan_core.data.downloads import Remote, fetch
+from gan_core.data.image_cache import Files
+from gan_core.data.sources import Part, Source, Where, digest, picture, zip_files
 from gan_core.errors import DataError
-from gan_core.image_cache import Files
-from gan_core.sources import Part, Source, Where, digest, picture, zip_files
 
 PLACE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(/(?P<path>[^@]+?))?/?(@(?P<revision>[\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -9,10 +9,10 @@ from typing import Any
 
 from PIL import Image
 
-from gan_core.celeba import while_telling
+from gan_core.data.celeba import while_telling
+from gan_core.data.image_cache import Files
+from gan_core.data.sources import Part, Source, Where, digest
 from gan_core.errors import DataError
-from gan_core.image_cache import Files
-from gan_core.sources import Part, Source, Where, digest
 
 NO_SINGLE_PICTURES = {"MovingMNIST", "LFWPairs", "Middlebury2014Stereo", "SBDataset"}  # films, pairs, segmentations
 

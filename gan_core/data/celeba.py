@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
+from gan_core.data.sources import LabelsOf, Part, Source, Where, folder_part, size_and_time, zip_part
 from gan_core.errors import DataError
-from gan_core.sources import LabelsOf, Part, Source, Where, folder_part, size_and_time, zip_part
 
 ATTRIBUTE = "Smiling"  # labels, unless another is named: half of the faces do
 ATTRIBUTES = "list_attr_celeba.txt"

@@ -1,0 +1,30 @@
+"""Whatever happens while a file is written, a reader finds the old one or the new one."""
+
+import os
+import stat
+
+import pytest
+
+from gan_core.files import write_private, write_whole
+
+
+@pytest.mark.parametrize("step", ["fsync", "chmod", "replace"])
+def test_a_file_that_can_not_be_finished_leaves_the_old_one(tmp_path, monkeypatch, step):
+    path = tmp_path / "grades.csv"
+    write_whole(path, b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left")
+
+    monkeypatch.setattr(os, step, full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(path, b"new")
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("grades.csv", b"old")]
+
+
+def test_only_its_owner_reads_a_private_file(tmp_path):
+    for write, mode in ((write_whole, 0o644), (write_private, 0o600)):
+        path = tmp_path / "made" / write.__name__
+        write(path, b"x")
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+        assert path.read_bytes() == b"x"
