@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture
 def plan(tiny):
     return tiny.changed(
-        generator_width=8, discriminator_width=8, images_per_unit=80, quorum=240, iterations=16, checkpoint_interval=4
+        generator_width=8, discriminator_width=8, images_per_unit=80, quorum=240, iterations=10, checkpoint_interval=4
     )
 
 
