@@ -22,6 +22,8 @@ from deployments.local_stack import POOLS, job_template, prefect_file
 from deployments.prefect_settings import CLIENT, PREFECT, SERVER
 from deployments.processes import free_port
 
+# One for all: each new one reads the certificates of the world, which takes longer than most answers.
+HTTP = httpx.Client(verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 INNER = "only-the-gate-knows-this"
 SECRETS = {name: f"the-secret-of-{name}" for name in ("instructor", "ada", "grace", "mallory", "alan")}
 STUDENTS = tuple(name for name in SECRETS if name != "instructor")
@@ -79,7 +81,7 @@ class Gate:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "server.log").read_text()[-3000:]
         try:
-            return httpx.get(f"{self.url}/api/health").status_code == 200
+            return HTTP.get(f"{self.url}/api/health").status_code == 200
         except httpx.TransportError:
             return False
 
@@ -92,7 +94,7 @@ class Gate:
         """A request as this person; what is busy is asked again."""
         credential = (login, SECRETS[login] if secret is None else secret)
         for _ in range(5):
-            answer = httpx.request(method, f"{self.url}/api{path}", json=body, auth=credential, timeout=60)
+            answer = HTTP.request(method, f"{self.url}/api{path}", json=body, auth=credential, timeout=60)
             if answer.status_code != 503:  # SQLite was locked
                 break
         return answer

@@ -14,7 +14,7 @@ import schemathesis
 from classroom import Classroom
 from conftest import clone_of
 from core.test_foreign import JOB, TASK
-from gated import SECRETS, Gate
+from gated import HTTP, SECRETS, Gate
 from hypothesis import HealthCheck, given, settings
 from pages import lines
 from poll import wait_until
@@ -47,7 +47,7 @@ class Service(Gate):
 
     def ask_as(self, login: str, method: str, path: str, body=None, **options) -> httpx.Response:
         url = f"{self.url}/classgan/v1{path}"
-        return httpx.request(method, url, json=body, auth=(login, SECRETS[login]), timeout=60, **options)
+        return HTTP.request(method, url, json=body, auth=(login, SECRETS[login]), timeout=60, **options)
 
     def ok(self, login: str, method: str, path: str, body=None, **options):
         """What is answered; fails if it is refused."""
@@ -367,8 +367,8 @@ def test_workers_are_the_instructors_to_drain(service, base, cache, connection):
 
 def test_nobody_comes_in_without_a_login_and_prefects_routes_are_as_they_were(service):
     for path in ("/trainings", "/openapi.json", "/", "/me"):
-        assert httpx.get(f"{service.url}/classgan/v1{path}").status_code == 401
-    assert httpx.get(f"{service.url}/classgan").status_code == 401
+        assert HTTP.get(f"{service.url}/classgan/v1{path}").status_code == 401
+    assert HTTP.get(f"{service.url}/classgan").status_code == 401
     assert service.ok("mallory", "GET", "/me")["is_instructor"] is False
     assert service.call("mallory", "POST", "/deployments/filter", {}).status_code == 403
     assert service.call("mallory", "GET", "/csrf-token").status_code != 403

@@ -112,8 +112,8 @@ def school(
     """
     folder = tmp_path_factory.mktemp("a class")
     prefect_home(folder / "home" / "prefect")
-    put_modules_like_ours(folder / "home")
     with LocalStack(folder / "home", folder / "outputs", WORKERS) as stack:
+        put_modules_like_ours(stack.home)  # where coordinators and shifts will start
         yield School(stack, reference)
 
 

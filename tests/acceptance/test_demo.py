@@ -68,16 +68,16 @@ def left_behind(place: Path) -> list[str]:
 
 
 def test_it_ends_with_pictures_and_a_figure_after_a_killed_one_and_though_port_4200_is_taken(place):
-    demo = start(place, *ENDLESS)
-    wait_until(lambda: any("--name ada" in process for process in left_behind(place)), 120, "ada's worker")
-    demo.kill()
-    demo.wait()
-    assert left_behind(place)
     with closing(socket.socket()) as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a class that just ended leaves traces on it
         with suppress(OSError):  # somebody else has it already: just as well
             taken.bind(("127.0.0.1", 4200))
             taken.listen()
+        demo = start(place, *ENDLESS)
+        wait_until(lambda: any("--name ada" in process for process in left_behind(place)), 120, "ada's worker")
+        demo.kill()
+        demo.wait()
+        assert left_behind(place)
         demo = start(place, "--workers", "2", "--set", "iterations=3")
         assert demo.wait(500) == 0, (place / "log").read_text()
     text = (place / "log").read_text()

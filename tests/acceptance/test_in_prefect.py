@@ -33,6 +33,7 @@ def control(school, **parameters) -> None:
     wait_until(lambda: school.stack.run_state(run)[0] == "Completed", 90, f"control({parameters})")
 
 
+@pytest.mark.rehearsal
 def test_cancelling_the_run_pauses_the_training_and_control_changes_and_resumes_it(school, plan):
     run = school.start("hand", plan)
     school.await_iteration("hand", 2)

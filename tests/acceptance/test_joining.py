@@ -74,9 +74,9 @@ def _machines_stop(campus):
 def test_two_students_join_and_work_and_one_is_shut_out(campus, lesson):
     ada, grace = campus.invite("ada"), campus.invite("grace")
     machine = campus.join(ada)
-    wait_until(lambda: campus.images_of("ada") > 0, 180, "ada's first accepted unit, from the invite on")
     campus.join(grace)
-    wait_until(lambda: campus.images_of("grace") > 0, 170, "grace's first accepted unit")
+    for login in ("ada", "grace"):
+        wait_until(lambda login=login: campus.images_of(login) > 0, 180, f"{login}'s first accepted unit")
     with connect(campus.stack.database) as connection:
         logins.revoke(connection, "ada", "copied homework")
     earned = campus.images_of("ada")
@@ -183,7 +183,12 @@ def test_a_pod_works_a_shift_with_its_invite_and_drains_before_it_leaves(campus)
     names = (
         "SELECT w.name FROM classgan.workers w JOIN classgan.students s ON s.id = student_id WHERE login = 'cluster'"
     )
-    wait_until(lambda: campus.ask(names) == [("cluster-0",)], 90, f"the pod's machine; see {home / 'pod.log'}")
+
+    def has_come() -> bool:
+        assert pod.poll() is None, (home / "pod.log").read_text()
+        return campus.ask(names) == [("cluster-0",)]
+
+    wait_until(has_come, 90, "the pod's machine")
     assert campus.stack.run_state(run)[0] == "Running"
     pod.send_signal(signal.SIGTERM)  # as before an eviction
     assert pod.wait(60) == 0

@@ -208,6 +208,7 @@ def test_ctrl_c_on_a_students_worker_ends_its_shift_as_completed(school, plan):
     school.stack.start_worker("grace")
 
 
+@pytest.mark.rehearsal  # what a machine refuses, tests/abuse/test_hostile_server.py tries one by one
 def test_a_students_machine_runs_nothing_but_the_pinned_flow(school, tmp_path):
     """A command in job variables is not looked at; another flow in the pool is refused in words."""
     school.await_quiet()
@@ -272,7 +273,7 @@ def test_a_students_own_tasks_py_does_not_break_a_worker_or_the_command(school, 
     assert "Discovered type 'gan-student'" in (tmp_path / "log").read_text()
 
 
-def test_deploying_twice_changes_nothing(school):
+def test_deploying_twice_changes_nothing(school, tmp_path):
     def deployments() -> dict[str, tuple]:
         found = school.stack._api("POST", "/deployments/filter", {"limit": 100})
         return {
@@ -283,7 +284,7 @@ def test_deploying_twice_changes_nothing(school):
     done = subprocess.run(
         [*PREFECT, "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file())],
         env=school.stack.environment(),
-        cwd=school.stack.home,
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
