@@ -694,6 +694,7 @@ def test_after_a_restart_nobody_is_told_that_their_login_is_wrong_and_whose_a_ru
     assert ended.json()["status"] == "ACCEPT"
 
 
+@pytest.mark.rehearsal  # tests/acceptance/test_joining.py does it with TLS
 def test_a_students_worker_works_a_shift_through_the_gate(gate, database):
     """The stock command, with the login in PREFECT_API_AUTH_STRING. A shift without a training ends by itself."""
     for run in gate.ask("POST", "/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}):

@@ -116,6 +116,7 @@ def test_a_notebook_joins_shows_the_work_and_stops_at_the_interrupt_button(campu
     assert left == [(0,)]  # the unit at hand was finished or given back
 
 
+@pytest.mark.rehearsal
 def test_a_fresh_machine_earns_credit_with_the_first_file_of_the_data(campus, plan):
     """As in Colab: an empty home, an invite, and a data set on the hub of which only a part has come so far."""
     first, second = "train-0.parquet", "train-1.parquet"

@@ -188,6 +188,7 @@ def test_servers_that_die_are_waited_for(school, plan, record_property):
     school.stack._await_server()
 
 
+@pytest.mark.rehearsal
 def test_ctrl_c_on_a_students_worker_ends_its_shift_as_completed(school, plan):
     """It finishes its unit, submits it and ends; nothing is left leased, nothing is left running."""
     school.start("drained", plan.changed(iterations=1_000))

@@ -42,13 +42,13 @@ CASES = [  # each fault once; `make rehearsal` adds the other phases
     (Fault.CUT_BLOB, Phase.SUBMITTING),
     (Fault.LOST_ANSWER, Phase.SUBMITTING),
     (Fault.CLOCK, Phase.COMPUTING),
-    (Fault.LEADER_KILL, Phase.GATHERED),
     (Fault.LEADER_KILL, Phase.BEFORE_COMMIT),
     (Fault.RESTART, Phase.COMPUTING),
     (Fault.DROPPED, Phase.BEFORE_COMMIT),
     (Fault.FULL, Phase.SUBMITTING),
 ]
 MORE = [
+    (Fault.LEADER_KILL, Phase.GATHERED),
     (Fault.KILL, Phase.CLAIMED),
     (Fault.KILL, Phase.SUBMITTING),
     (Fault.KILL, Phase.SUBMITTED),

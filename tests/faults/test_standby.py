@@ -34,7 +34,7 @@ def test_a_standby_takes_over_within_ten_seconds_of_kill_9(school, grace, short,
     assert any("took the lead over from" in text for text in told)
 
 
-@pytest.mark.parametrize("phase", [Phase.GATHERED, Phase.BEFORE_COMMIT])
+@pytest.mark.parametrize("phase", [pytest.param(Phase.GATHERED, marks=pytest.mark.rehearsal), Phase.BEFORE_COMMIT])
 def test_a_leader_that_was_stopped_and_wakes_up_publishes_nothing(school, grace, short, unbroken, phase):
     """The standby has led meanwhile and is in the middle of the next iteration: the most tempting moment."""
     name = f"stopped-{phase.name.lower()}"
