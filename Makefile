@@ -28,9 +28,8 @@ check: $(VENV)/installed-dev  ## lint, types, import contracts and layout, in se
 	@"$(BIN)/ty" check --quiet
 	@"$(BIN)/python" -m pytest -q tests/test_layout.py tests/test_docs.py
 
-# Three processes on two cores: what starts whole classes waits for much of its time.
-test: $(VENV)/installed-dev  ## every test but the rehearsal's: real PostgreSQL, real Prefect, real workers, in three processes
-	@"$(BIN)/python" -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder -m "not rehearsal"
+test: $(VENV)/installed-dev  ## every test but the rehearsal's: real PostgreSQL, real Prefect, real workers, in two processes
+	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m "not rehearsal"
 
 rehearsal: $(VENV)/installed-dev  ## a whole day of a class, from the roster to the gradebook, and every fault in every phase
 	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m rehearsal
