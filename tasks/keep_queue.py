@@ -4,10 +4,12 @@ import logging
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import State
 from prefect.exceptions import PrefectException
 from prefect.states import Crashed
 
@@ -89,7 +91,14 @@ def _start(connection: "Connection", client: SyncPrefectClient, call: "Call") ->
             idempotency_key=f"queue-{call.name}-{call.training_id}-{number}",
         )
         if run.state is None or not run.state.is_final():
-            if not call.is_lost or number != call.number:
+            if not (call.is_lost or _never_begins(run.state)) or number != call.number:
                 return
             client.set_flow_run_state(run.id, Crashed(message="Nothing was heard of its process any more."), force=True)
         number = submissions.next_call(connection, call.training_id, number)
+
+
+def _never_begins(state: State | None) -> bool:
+    """The instructor's worker has taken it, and then died, or waits for a busy Prefect longer with each refusal."""
+    from gan_core.scheduling import LOST
+
+    return state is not None and state.is_pending() and (datetime.now(UTC) - state.timestamp).total_seconds() > LOST

@@ -146,6 +146,7 @@ def test_a_worker_killed_in_the_middle_of_a_unit_loses_it_to_another_and_its_run
     school.stack.start_worker("ada")
 
 
+@pytest.mark.rehearsal  # without Prefect: tests/faults
 def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(school, plan):
     school.start("killed-coordinator", plan)
     school.await_iteration("killed-coordinator", 6)  # beyond the checkpoint at 4
@@ -159,6 +160,7 @@ def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(sch
     school.assert_equals_the_reference("killed-coordinator", plan)
 
 
+@pytest.mark.rehearsal
 def test_servers_that_die_are_waited_for(school, plan, record_property):
     """PostgreSQL and the Prefect server are killed and come back: no worker dies, and the weights are the same."""
     plan = plan.changed(images_per_unit=80, quorum=240, iterations=20)

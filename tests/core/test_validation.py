@@ -123,7 +123,7 @@ def test_a_network_that_learns_nothing_accuses_nobody():
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("device", ["threads", "library", "bfloat16"])
+@pytest.mark.parametrize("device", ["threads", pytest.param("library", marks=pytest.mark.rehearsal), "bfloat16"])
 def test_honest_results_of_other_devices_and_codecs_are_valid(lease, digits, device, codec):
     plan, units, _ = lease
     if device == "threads":

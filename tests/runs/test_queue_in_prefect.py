@@ -1,5 +1,6 @@
 """What the queue asks of Prefect: one run for each call, another one only when that has ended. Prefect's client is played."""
 
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -8,7 +9,7 @@ from prefect.client.schemas.objects import State, StateType
 
 from gan_core.demand import Demand
 from gan_core.errors import TrainingError
-from gan_core.scheduling import Call, Rules
+from gan_core.scheduling import LOST, Call, Rules
 from gan_core.settings import settings
 from gan_core.store import submissions, trainings
 from tasks.enter_queue import enter_queue
@@ -76,6 +77,17 @@ def test_a_run_whose_process_is_gone_for_long_is_shown_as_crashed_and_followed(s
     started.prefect.end(StateType.RUNNING)
     assert started() == 1
     assert started(is_lost=True) == 2
+    assert [r.state.type for r in started.prefect.runs.values()] == [StateType.CRASHED, StateType.SCHEDULED]
+
+
+def test_a_run_that_was_taken_and_never_begins_is_shown_as_crashed_and_followed(started):
+    """The worker died in between; or Prefect was so busy that it waits for minutes before it asks again."""
+    started()
+    started.prefect.end(StateType.PENDING)
+    assert started() == 1
+    (run,) = started.prefect.runs.values()
+    run.state = State(type=StateType.PENDING, timestamp=datetime.now(UTC) - timedelta(seconds=LOST + 1))
+    assert started() == 2
     assert [r.state.type for r in started.prefect.runs.values()] == [StateType.CRASHED, StateType.SCHEDULED]
 
 
