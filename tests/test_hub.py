@@ -1,6 +1,9 @@
 """Pushing to the Hugging Face Hub and pulling from it, against a local server that speaks its protocol."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from fake_hub import TOKEN, fake_hub
@@ -111,6 +114,19 @@ def test_the_check_tells_who_i_am_and_whether_i_may_write(hub):
 
 
 # The commands
+
+
+def test_in_a_process_of_its_own_the_command_finds_all_of_the_library(hub, tmp_path):
+    """The library loads its parts when they are named; here, other tests have named some before."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "deployments.cli", "push", "--check", "--repo", "school/digits"],
+        env={**os.environ, "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "it may write to school/digits" in done.stdout
 
 
 @pytest.fixture

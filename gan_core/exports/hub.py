@@ -112,10 +112,11 @@ def _api(token: str | None) -> tuple["HfApi", ModuleType]:
     try:
         import huggingface_hub
         from huggingface_hub import constants
+        from huggingface_hub.utils import disable_progress_bars
     except ImportError as exc:
         raise HubError("The hub needs a package that isn't installed. Run `pip install 'classgan[hub]'`.") from exc
     constants.HF_HUB_DISABLE_XET = True  # plain HTTPS: small files, and it passes a school's proxy
-    huggingface_hub.utils.disable_progress_bars()
+    disable_progress_bars()
     return huggingface_hub.HfApi(token=token, library_name="classgan"), huggingface_hub
 
 
