@@ -1,7 +1,6 @@
 """Images of a training on this machine: prepared, checked, looked at."""
 
 import getpass
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from deployments.commands.reports import database_url, open_with_bar
+from deployments.commands.watch import print_json
 from gan_core import pictures
 from gan_core.data.images import ImageSet, detail, grid, kind_and_place, require_same_data
 from gan_core.errors import DataError
@@ -102,7 +102,7 @@ def print_versions(name: str, as_json: bool) -> None:
     with database_url() as url, connect(url) as connection:
         found = versions.data_versions(connection, name)
     if as_json:
-        print(json.dumps([asdict(version) for version in found], default=str))
+        print_json(found)
         return
     table = Table("version", "images", "fingerprint", "source", "registered", "by", "trainings")
     for d in found:
@@ -119,7 +119,7 @@ def show_version(label: str, as_json: bool) -> None:
         learned = [t.name for t in trainings.every(connection) if t.data_fingerprint == version.fingerprint]
     facts = asdict(version) | {"trainings": learned}
     if as_json:
-        print(json.dumps(facts, default=str))
+        print_json(facts)
         return
     for word in ("source", "fingerprint", "images", "registered_by", "created_at"):
         fact = facts[word]

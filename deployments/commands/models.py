@@ -1,6 +1,5 @@
 """`classgan models`: finished models, every version of them."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deployments.commands.reports import FILE, database_url
+from deployments.commands.watch import print_json
 from gan_core.files import write_whole
 from gan_core.settings import settings
 from gan_core.store import trainings, versions
@@ -21,7 +21,7 @@ def print_models(name: str, as_json: bool) -> None:
     with database_url() as url, connect(url) as connection:
         found = versions.models(connection, name)
     if as_json:
-        print(json.dumps([asdict(model) for model in found], default=str))
+        print_json(found)
         return
     if not found:
         console.print("No model is kept yet: it happens at a training's end, or with `classgan models keep TRAINING`.")
@@ -41,8 +41,7 @@ def show_model(label: str, as_json: bool) -> None:
         files = versions.artifacts(connection, model.id)
         data = [d.label for d in versions.data_versions(connection) if d.fingerprint == model.data_fingerprint]
     if as_json:
-        kept = [{"name": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in files]
-        print(json.dumps(asdict(model) | {"files": kept, "data_versions": data}, default=str))
+        print_json(asdict(model) | {"files": files, "data_versions": data})
         return
     known = f", kept as {', '.join(data)}" if data else ""
     lineage = {

@@ -1,8 +1,6 @@
 """`classgan runs`: what ran when and with what, and what it measured."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from deployments.commands.reports import database_url
+from deployments.commands.watch import print_json
 from gan_core.errors import DataError, MirrorError, TrainingError
 from gan_core.files import write_whole
 from gan_core.plan import checked_plan
@@ -29,7 +28,7 @@ def print_runs(name: str, limit: int, as_json: bool) -> None:
             trainings.get(connection, name)
         found = runs.every(connection, name, limit)
     if as_json:
-        print(json.dumps([asdict(run) for run in found], default=str))
+        print_json(found)
         return
     console.print(_table(found) if found else "Nothing ran yet. Start a training: classgan submit PLAN.")
 
@@ -73,12 +72,12 @@ def show_run(name: str, as_json: bool) -> None:
                 "images": row.data_images,
                 "versions": [d.label for d in data],
             },
-            "runs": [asdict(run) for run in found],
+            "runs": found,
             "epochs": epochs,
             "workers": workers,
             "models": [m.label for m in made],
         }
-        print(json.dumps(answer, default=str))
+        print_json(answer)
         return
     _say(f"{name} {row.state}{f': {row.message}' if row.message else ''}")
     known = f", kept as {', '.join(d.label for d in data)}" if data else ""

@@ -76,6 +76,8 @@ def mirror(connection: Connection, name: str, uri: str) -> str:
 
 def _run_of(client: "MlflowClient", row: trainings.TrainingRow) -> str:
     """The MLflow run with this training's number and name; made if there is none."""
+    from mlflow.entities import Param
+
     experiment = client.get_experiment_by_name(EXPERIMENT)
     where = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
     mine = f"tags.`classgan.training` = '{row.name}' AND tags.`classgan.id` = '{row.id}'"
@@ -83,8 +85,7 @@ def _run_of(client: "MlflowClient", row: trainings.TrainingRow) -> str:
         return there[0].info.run_id
     tags = {"classgan.training": row.name, "classgan.id": str(row.id)}
     run_id = client.create_run(where, tags=tags, run_name=row.name).info.run_id
-    for knob, value in row.plan.items():
-        client.log_param(run_id, knob, value if value != "" else "none")
+    client.log_batch(run_id, params=[Param(knob, str(value) or "none") for knob, value in row.plan.items()])
     return run_id
 
 
@@ -106,6 +107,8 @@ def _send_metrics(client: "MlflowClient", run_id: str, rows: Sequence[dict]) -> 
 
 
 def _send_tags(client: "MlflowClient", run_id: str, row: trainings.TrainingRow, latest: Sequence[runs.Run]) -> None:
+    from mlflow.entities import RunTag
+
     tags = {
         "state": row.state,
         "message": row.message,
@@ -115,8 +118,7 @@ def _send_tags(client: "MlflowClient", run_id: str, row: trainings.TrainingRow, 
     for run in latest:
         tags |= {"run": str(run.number), "plan_hash": run.plan_hash, "code_version": run.code_version}
         tags |= {f"version.{package}": version for package, version in run.packages.items()}
-    for key, value in tags.items():
-        client.set_tag(run_id, f"classgan.{key}", value)
+    client.log_batch(run_id, tags=[RunTag(f"classgan.{key}", value) for key, value in tags.items()])
 
 
 def _send_files(client: "MlflowClient", run_id: str, connection: Connection, name: str) -> None:

@@ -2,10 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from psycopg import Connection
 from psycopg.rows import class_row
@@ -64,6 +64,9 @@ class DataVersion:
     @property
     def label(self) -> str:
         return f"{self.name}@{self.version}"
+
+
+Version = TypeVar("Version", ModelVersion, DataVersion)
 
 
 def parted(label: str) -> tuple[str, int | None]:
@@ -135,10 +138,8 @@ def models(connection: Connection, name: str = "") -> list[ModelVersion]:
 def model(connection: Connection, label: str) -> ModelVersion:
     """The model NAME@VERSION, or the newest NAME. Raises DataError with what there is."""
     name, number = parted(label)
-    there = models(connection, name)
-    for found in there:
-        if number in (None, found.version):
-            return found
+    if found := _chosen(there := models(connection, name), number):
+        return found
     known = _listed([m.label for m in there or models(connection)])
     raise DataError(f"There is no model {label!r}. Models here: {known}.")
 
@@ -202,10 +203,8 @@ def data_versions(connection: Connection, name: str = "") -> list[DataVersion]:
 def data_version(connection: Connection, label: str) -> DataVersion:
     """The data set NAME@VERSION, or the newest NAME. Raises DataError with what there is."""
     name, number = parted(label)
-    there = data_versions(connection, name)
-    for found in there:
-        if number in (None, found.version):
-            return found
+    if found := _chosen(there := data_versions(connection, name), number):
+        return found
     known = _listed([d.label for d in there or data_versions(connection)])
     raise DataError(
         f"There is no data version {label!r}. Data versions here: {known}. Make one: classgan data register NAME DATA."
@@ -230,6 +229,11 @@ def require_data(connection: Connection, label: str, name: str, fingerprint: str
             f"{name} is not {label} here: its {images:,} images have the fingerprint {fingerprint}, {label} has"
             f" {expected}{count}. Restore them, or keep what is here as a version (classgan data register) and name that."
         )
+
+
+def _chosen(there: Sequence[Version], number: int | None) -> Version | None:
+    """The one of this number; without one the first, which is the newest."""
+    return next((found for found in there if number in (None, found.version)), None)
 
 
 def _listed(labels: list[str]) -> str:
