@@ -115,6 +115,8 @@ def card(told: Story, source: str, iteration: int, images: int, pictures: frozen
         "tags: [gan, classgan, image-generation, safetensors]",
         "---",
     ]
+    # A stranger finds it on the hub; whoever has the class's database has the package, too.
+    install = "pip install 'classgan[hub]'\n" if source.startswith("hub:") else ""
     shown = [f"![{caption}]({name})\n\n*{caption}.*\n" for name, caption in PICTURES.items() if name in pictures]
     evaluated = [e for e in told.evaluations if e.iteration <= iteration]
     parts = [
@@ -124,7 +126,7 @@ def card(told: Story, source: str, iteration: int, images: int, pictures: frozen
         f"after iteration {iteration:,}, with {images:,} images seen.",
         *shown,
         "## Draw images",
-        f"```sh\npip install 'classgan[hub]'\nclassgan generate {source} --count 64 --out images.png\n```",
+        f"```sh\n{install}classgan generate {source} --count 64 --out images.png\n```",
         "The files are safetensors: loading them runs no code. `generator.safetensors` is the moving average of the generator's weights (EMA), "
         "`discriminator.safetensors` the discriminator as it was, for those who want to train on; `config.json` has the plan.",
         "## Data",

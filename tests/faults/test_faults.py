@@ -33,7 +33,7 @@ class Fault(StrEnum):
     FULL = "database: disk full"
 
 
-CASES = [  # each fault once; `make rehearsal` adds the other phases
+CASES = [  # each fault once but for the longest; `make rehearsal` adds that one and the other phases
     (Fault.KILL, Phase.COMPUTING),
     (Fault.SLEEP, Phase.COMPUTING),
     (Fault.SLOW, Phase.COMPUTING),
