@@ -56,8 +56,12 @@ class Invite(BaseModel):
             )
         body = text.removeprefix(MARK)
         try:
+            sent = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+            # Decoding ignores strange characters and the last one's spare bits.
+            if base64.urlsafe_b64encode(sent).decode().rstrip("=") != body:
+                raise ValueError("not as it was written")
             stream = zlib.decompressobj()
-            packed = stream.decompress(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), LONGEST)
+            packed = stream.decompress(sent, LONGEST)
             if not stream.eof:  # its checksum comes last
                 raise ValueError("cut short")
             return Invite(**dict(zip(Invite.model_fields, json.loads(packed), strict=True)))

@@ -1,5 +1,7 @@
 """An invite is one line; what mail programs do to it is forgiven, and what is missing is noticed."""
 
+import string
+
 import pytest
 
 from deployments.door import made
@@ -50,6 +52,15 @@ def test_every_wrong_character_is_noticed(invite):
     for place in range(len("classgan1."), len(line)):
         with pytest.raises(InviteError):
             Invite.parse(line[:place] + ("A" if line[place] != "A" else "B") + line[place + 1 :])
+
+
+@pytest.mark.parametrize("login", ["a" * length for length in range(1, 9)])
+def test_a_wrong_last_character_is_noticed_whatever_it_is(invite, login):
+    """Of some lengths the last character carries six bits, of others four or two, with bits to spare."""
+    line = invite.model_copy(update={"login": login}).line
+    for other in set(string.ascii_letters + string.digits + "-_+/%") - {line[-1]}:
+        with pytest.raises(InviteError):
+            Invite.parse(line[:-1] + other)
 
 
 @pytest.mark.parametrize("text", ["", "hello", "classgan9.abc", "https://example.edu"])
