@@ -1,6 +1,8 @@
 """A class as its database shows it, without computing anything: as many students and iterations as a test wants."""
 
 import psycopg
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 from psycopg.types.json import Jsonb
 
 from gan_core.plan import Plan
@@ -94,3 +96,8 @@ def fill(
     for iteration in range(0, iterations, max(1, iterations // 10)) if png else ():
         trainings.save_sample(connection, row.id, iteration, png)
     return row.id
+
+
+def metrics_in(text: bytes) -> dict[str, Metric]:
+    """What Prometheus reads in an answer, by name."""
+    return {family.name: family for family in text_string_to_metric_families(text.decode())}

@@ -26,6 +26,7 @@ from deployments.processes import free_port
 HTTP = httpx.Client(verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 INNER = "only-the-gate-knows-this"
 SECRETS = {name: f"the-secret-of-{name}" for name in ("instructor", "ada", "grace", "mallory", "alan")}
+SHUT = (401, 403, 404)  # 404: what isn't yours isn't there
 STUDENTS = tuple(name for name in SECRETS if name != "instructor")
 
 
@@ -149,6 +150,9 @@ class Gate:
             assert answer.json()["status"] == "ACCEPT", answer.text
         return run
 
+    def state_of(self, run: str) -> str:
+        return self.ask("GET", f"/flow_runs/{run}")["state_type"]
+
     def end(self, run: str) -> None:
         self.ask("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
 
@@ -161,6 +165,28 @@ class Gate:
             socket.send(json.dumps({"type": "auth", "token": token}))
             assert json.loads(socket.recv(timeout=20)) == {"type": "auth_success"}
             yield socket
+
+
+class Service(Gate):
+    """The class server with a database, and the service as each person sees it."""
+
+    def ask_as(self, login: str, method: str, path: str, body=None, **options) -> httpx.Response:
+        url = f"{self.url}/classgan/v1{path}"
+        return HTTP.request(method, url, json=body, auth=(login, SECRETS[login]), timeout=60, **options)
+
+    def ok(self, login: str, method: str, path: str, body=None, **options):
+        """What is answered; fails if it is refused."""
+        answer = self.ask_as(login, method, path, body, **options)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def refused(self, status: int, login: str, method: str, path: str, body=None, **options) -> str:
+        """The sentence with which it is refused."""
+        answer = self.ask_as(login, method, path, body, **options)
+        assert answer.status_code == status, f"{answer.status_code} {answer.text}"
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["status"] == status
+        return answer.json()["detail"]
 
 
 def event(name: str, resource: str, **more: Any) -> dict[str, Any]:

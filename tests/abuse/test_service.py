@@ -14,7 +14,7 @@ import schemathesis
 from classroom import Classroom
 from conftest import clone_of
 from core.test_foreign import JOB, TASK
-from gated import HTTP, SECRETS, Gate
+from gated import HTTP, SECRETS, Service
 from hypothesis import HealthCheck, given, settings
 from pages import lines
 from poll import wait_until
@@ -40,28 +40,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SMALL = {"generator_width": 4, "discriminator_width": 4, "batch_size": 8, "images_per_unit": 16, "quorum": 48}
 SMALL |= {"iterations": 2, "latent_dim": 4, "evaluate_interval": 0, "codec": "float32"}
-
-
-class Service(Gate):
-    """The class server with a database, and the service as each person sees it."""
-
-    def ask_as(self, login: str, method: str, path: str, body=None, **options) -> httpx.Response:
-        url = f"{self.url}/classgan/v1{path}"
-        return HTTP.request(method, url, json=body, auth=(login, SECRETS[login]), timeout=60, **options)
-
-    def ok(self, login: str, method: str, path: str, body=None, **options):
-        """What is answered; fails if it is refused."""
-        answer = self.ask_as(login, method, path, body, **options)
-        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
-        return answer.json() if answer.content else None
-
-    def refused(self, status: int, login: str, method: str, path: str, body=None, **options) -> str:
-        """The sentence with which it is refused."""
-        answer = self.ask_as(login, method, path, body, **options)
-        assert answer.status_code == status, f"{answer.status_code} {answer.text}"
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert answer.json()["status"] == status
-        return answer.json()["detail"]
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,20 @@ class School:
         wait_until(lambda: self.iteration(name) >= number, seconds, f"iteration {number} of {name}")
 
     def await_success(self, name: str, seconds: float = 300) -> None:
-        wait_until(lambda: self.state(name) is TrainingState.SUCCEEDED, seconds, f"the end of {name}")
+        try:
+            wait_until(lambda: self.state(name) is TrainingState.SUCCEEDED, seconds, f"the end of {name}")
+        except AssertionError as late:
+            late.add_note(self.what_goes_on())
+            raise
+
+    def what_goes_on(self) -> str:
+        """For whoever wonders why something does not come about: trainings, open runs, and how each log ends."""
+        trainings = self.ask("SELECT name, state, iteration, message FROM classgan.trainings ORDER BY id")
+        is_open = {"state": {"type": {"any_": ["RUNNING", "PENDING", "SCHEDULED", "CANCELLING"]}}}
+        runs = self.stack._api("POST", "/flow_runs/filter", {"flow_runs": is_open})
+        logs = [f"--- {log.name}\n{log.read_text()[-1500:]}" for log in sorted(self.stack.logs.glob("*.log"))]
+        states = [f"{run['name']}: {run['state_name']} since {run['state']['timestamp']}" for run in runs]
+        return "\n".join([*map(str, trainings), *states, *logs])
 
     def cancel(self, name: str) -> None:
         """End a training that has shown what it was for."""

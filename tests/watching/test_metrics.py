@@ -1,8 +1,6 @@
-"""Metrics for Prometheus: what they say, who may read them, and that alerts and dashboard ask for nothing else."""
+"""Metrics for Prometheus: what they say, and who may read them."""
 
 import asyncio
-import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,10 +8,9 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from crowd import SECRETS, fill
+from crowd import SECRETS, fill, metrics_in
 from poll import wait_until
 from prometheus_client import Metric
-from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from deployments.cli import app
@@ -31,10 +28,6 @@ from gan_core.store.logins import hash_of
 AWAY = "postgresql://nobody@127.0.0.1:1/nothing"
 
 
-def parsed(text: bytes) -> dict[str, Metric]:
-    return {family.name: family for family in text_string_to_metric_families(text.decode())}
-
-
 def value(found: dict[str, Metric], name: str, **labels: str) -> float:
     (sample,) = [s for s in found[name.removesuffix("_total")].samples if s.name == name and s.labels == labels]
     return sample.value
@@ -44,26 +37,8 @@ def named(found: dict[str, Metric], name: str) -> list[str]:
     return [next(iter(s.labels.values())) for s in found[name].samples]
 
 
-@pytest.fixture
-def crowd(connection, tiny) -> int:
-    """Twelve students, a training at work and one that waits, checks, and a refused contribution."""
-    training = fill(connection, 12, 30, tiny)
-    submissions.submit(connection, "waits", tiny.model_dump(mode="json"), {"gpus": 1, "memory_mb": 40_000, "min_workers": 1, "priority": 0, "max_workers": None}, owner="ada", key="")  # fmt: skip
-    connection.execute("UPDATE classgan.trainings SET waiting_since = now() - interval '1 hour' WHERE name = 'waits'")
-    connection.execute(
-        "UPDATE classgan.contributions SET verdict = 'refused', credited = false WHERE id IN (SELECT id FROM classgan.contributions ORDER BY id DESC LIMIT 36)"
-    )
-    connection.execute(
-        "INSERT INTO classgan.checks (contribution_id, training_id, iteration, student_id, worker_id, ordinals, images_per_second, checked_at, valid)"
-        " SELECT c.id, c.training_id, c.iteration, w.student_id, w.id, '{0}', 1, now(), c.id %% 2 = 0 FROM classgan.contributions AS c"
-        " JOIN classgan.workers AS w ON w.id = c.worker_id WHERE c.training_id = %s ORDER BY c.id LIMIT 10",
-        (training,),
-    )
-    return training
-
-
 def test_they_say_how_the_class_is(database, connection, crowd):
-    found = parsed(exposition(database)())
+    found = metrics_in(exposition(database)())
     assert value(found, "classgan_up") == 1
     assert value(found, "classgan_trainings", state="running") == 1
     assert value(found, "classgan_trainings", state="failed") == 0
@@ -104,13 +79,13 @@ def test_labels_are_escaped_bounded_and_each_there_once(database, connection, ti
     for number in range(4):
         submissions.submit(connection, f"done-{number}", tiny.model_dump(mode="json"), {"gpus": 0, "memory_mb": 0, "min_workers": 1, "priority": 0, "max_workers": None}, owner="", key=f"{number}")  # fmt: skip
     connection.execute("UPDATE classgan.trainings SET state = 'cancelled' WHERE name LIKE 'done-%'")
-    every = parsed(exposition(database)())
+    every = metrics_in(exposition(database)())
     names = named(every, "classgan_worker_silent_seconds")
     assert len(names) == len(set(names)) == 8
     assert sum(name.startswith('A "quoted" \\ back\nslash (laptop) #') for name in names) >= 3
     monkeypatch.setattr(vitals, "WORKERS", 3)
     monkeypatch.setattr(vitals, "TRAININGS", 2)
-    few = parsed(exposition(database)())
+    few = metrics_in(exposition(database)())
     assert len(named(few, "classgan_worker_silent_seconds")) == 3
     assert value(few, "classgan_workers_unnamed") == 5
     assert named(few, "classgan_training_iteration") == [
@@ -125,17 +100,17 @@ def test_a_worker_whose_memory_ran_out_is_counted(database, connection, tiny):
     connection.execute(
         "UPDATE classgan.workers SET message = 'CUDA out of memory. Tried to allocate 2.00 GiB' WHERE name = 'login1-laptop'"
     )
-    assert value(parsed(exposition(database)()), "classgan_workers_out_of_memory") == 1
+    assert value(metrics_in(exposition(database)()), "classgan_workers_out_of_memory") == 1
 
 
 def test_an_empty_class_has_metrics_too(database):
-    found = parsed(exposition(database)())
+    found = metrics_in(exposition(database)())
     assert value(found, "classgan_queue_trainings") == 0
     assert value(found, "classgan_contributions_refused_ratio") == 0
 
 
 def test_a_database_that_is_away_is_no_error():
-    found = parsed(exposition(AWAY)())
+    found = metrics_in(exposition(AWAY)())
     assert list(found) == ["classgan_up"]
     assert value(found, "classgan_up") == 0
 
@@ -236,8 +211,12 @@ def test_a_database_that_hangs_holds_nobody_up():
     requests = [("GET", "/metrics"), ("GET", "/api/flows/1"), ("GET", "/metrics")]
     metrics_, flows, again = asked(("instructor", "i"), *requests, given=given, then=release.set)
     assert flows.text == "this is Prefect"
-    assert [value(parsed(a.content), "classgan_up") for a in (metrics_, again)] == [0, 0]
+    assert [value(metrics_in(a.content), "classgan_up") for a in (metrics_, again)] == [0, 0]
     assert len(reading) == 1
+
+
+def test_what_the_gate_says_of_a_database_that_hangs_is_what_the_collector_says():
+    assert value(metrics_in(scrapes.AWAY), "classgan_up") == 0
 
 
 def test_the_secret_follows_from_the_instructors_and_is_another():
@@ -266,7 +245,7 @@ def classgan(database, monkeypatch, tmp_path) -> Iterator[Any]:
 
 
 def test_the_command_prints_them_once(classgan, crowd):
-    assert value(parsed(classgan().encode()), "classgan_training_iteration", training="faces") == 30
+    assert value(metrics_in(classgan().encode()), "classgan_training_iteration", training="faces") == 30
 
 
 def test_served_here_they_are_for_this_machine_only(classgan, crowd, monkeypatch):
@@ -286,7 +265,7 @@ def test_served_here_they_are_for_this_machine_only(classgan, crowd, monkeypatch
     try:
         assert server.server_address[0] == "127.0.0.1"
         answer = httpx.get(f"http://127.0.0.1:{server.server_port}/metrics")
-        assert value(parsed(answer.content), "classgan_training_iteration", training="faces") == 30
+        assert value(metrics_in(answer.content), "classgan_training_iteration", training="faces") == 30
     finally:
         server.shutdown()
         serving.join(20)
@@ -304,105 +283,3 @@ def test_the_configuration_leads_to_the_class_and_bears_its_login(classgan, tmp_
     assert job["basic_auth"] == {"username": SCRAPER, "password": door.scrape_secret}
     assert job["static_configs"] == [{"targets": ["class.example:4242"]}]
     assert job["tls_config"]["ca_file"].endswith("class.pem")
-
-
-# Alerts and dashboard. There is no parser of PromQL in Python to rely on: names, labels and brackets are looked at here.
-
-WORDS = {"and", "or", "unless", "on", "by", "ignoring", "without", "offset", "bool"}
-FUNCTIONS = {"sum", "max", "rate", "increase", "delta", "label_values"}
-PROMETHEUS_OWN = {"up": {"job"}, "ALERTS": {"alertstate", "job"}}  # what it adds itself
-
-
-def expressions() -> Iterator[tuple[str, str]]:
-    rules = yaml.safe_load(CliRunner().invoke(app, ["metrics", "rules"]).output)
-    for rule in rules["groups"][0]["rules"]:
-        yield rule["alert"], rule["expr"]
-    board = json.loads(CliRunner().invoke(app, ["metrics", "dashboard"]).output)
-    for panel in board["panels"]:
-        yield from ((panel["title"], target["expr"]) for target in panel["targets"])
-    for variable in board["templating"]["list"]:
-        if variable["type"] == "query":
-            yield variable["name"], variable["query"]["query"]
-    yield from (("annotations", a["expr"]) for a in board["annotations"]["list"])
-
-
-def exported(found: dict[str, Metric]) -> dict[str, set[str]]:
-    """Labels by metric, with what Prometheus adds."""
-    by_name = {s.name: set(s.labels) | {"instance", "job"} for family in found.values() for s in family.samples}
-    return by_name | PROMETHEUS_OWN
-
-
-def faults(expression: str, known: dict[str, set[str]]) -> list[str]:
-    """What is wrong with it: unknown metrics or functions, labels that a metric lacks, brackets."""
-    wrong = [f"{a}{b}" for a, b in ("()", "{}", "[]") if expression.count(a) != expression.count(b)]
-    for name, matchers in re.findall(r"\b(\w+)\{([^}]*)\}", expression):
-        pairs = re.sub(r'(\w+)(=~|!~|!=|=)"[^"]*"', r"\1", matchers)
-        wrong += [
-            f"{name}: {label}" for label in filter(None, re.split(r"[,\s]+", pairs)) if label not in known.get(name, ())
-        ]
-    bare = re.sub(r'\{[^}]*\}|\[\d+[smh]\]|"[^"]*"', " ", expression)
-    every_label = set().union(*known.values())
-    for labels in re.findall(r"\b(?:on|by|ignoring|without)\s*\(([^)]*)\)", bare):
-        wrong += [label for label in filter(None, re.split(r"[,\s]+", labels)) if label not in every_label]
-    bare = re.sub(r"\b(on|by|ignoring|without)\s*\([^)]*\)", r"\1 ", bare)
-    bare = re.sub(r"(label_values\(\s*\w+),\s*\w+", r"\1", bare)
-    for word, call in re.findall(r"\b([a-zA-Z_]\w*)(\s*\()?", bare):
-        if word not in WORDS and word not in known and not (word in FUNCTIONS and (call or "by" in bare)):
-            wrong.append(word)
-    return wrong
-
-
-def test_alerts_and_dashboard_ask_only_for_what_there_is(database, crowd):
-    known, asked_for = exported(parsed(exposition(database)())), list(expressions())
-    assert len(asked_for) > 30
-    assert {title: found for title, expression in asked_for if (found := faults(expression, known))} == {}
-
-
-@pytest.mark.parametrize("wrong", ["classgan_nonsense > 1", "nonsense(classgan_up)", 'classgan_workers{state="online"} == 0', "sum by (nonsense) (classgan_workers)", "(classgan_up == 0"])  # fmt: skip
-def test_a_wrong_expression_is_noticed(database, crowd, wrong):
-    assert faults(wrong, exported(parsed(exposition(database)())))
-
-
-def test_the_alerts_have_the_form_that_prometheus_wants():
-    """As `promtool check rules` would say of their form: fields, names, durations, labels, templates."""
-    (group,) = yaml.safe_load(CliRunner().invoke(app, ["metrics", "rules"]).output)["groups"]
-    assert set(group) == {"name", "rules"}
-    names = [rule["alert"] for rule in group["rules"]]
-    assert len(names) == len(set(names))
-    assert {"NoWorkers", "WorkerGone", "ManyRefused", "TrainingNotMoving", "GpuMemoryTooSmall"} <= set(names)
-    for rule in group["rules"]:
-        assert (
-            {"alert", "expr", "labels", "annotations"} <= set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        )
-        assert re.fullmatch(r"[A-Z]\w+", rule["alert"])
-        assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
-        assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"})
-        assert set(rule["annotations"]) == {"summary", "description"}
-        for text in rule["annotations"].values():
-            asked_of = re.findall(r"\{\{ (.*?) \}\}", text)
-            assert all(re.fullmatch(r"\$labels\.(worker|training)|\$value( \| humanize\w*)?", a) for a in asked_of), (
-                text
-            )
-            assert not re.search(r"[{}]", re.sub(r"\{\{ .*? \}\}", "", text))
-            commands = re.findall(r"`classgan (\w+)", text)
-            assert set(commands) <= {command.name or command.callback.__name__ for command in app.registered_commands} | {"status", "events", "workers", "queue"}  # fmt: skip
-
-
-def test_the_dashboard_is_laid_out():
-    board = json.loads(CliRunner().invoke(app, ["metrics", "dashboard"]).output)
-    ids, places = [], set()
-    for panel in board["panels"]:
-        ids.append(panel["id"])
-        grid = panel["gridPos"]
-        assert grid["x"] + grid["w"] <= 24
-        cells = {
-            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
-        }
-        assert not cells & places, panel["title"]
-        places |= cells
-        assert panel["datasource"]["uid"] == "${datasource}"
-    assert len(ids) == len(set(ids)) > 15
-
-
-def test_what_the_gate_says_of_a_database_that_hangs_is_what_the_collector_says():
-    assert value(parsed(scrapes.AWAY), "classgan_up") == 0

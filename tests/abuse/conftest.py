@@ -1,0 +1,25 @@
+"""A class server with a real Prefect behind it, for all tests of abuse that want one."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from gated import Gate
+
+
+@pytest.fixture(scope="session")
+def gate(tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], None]) -> Iterator[Gate]:
+    gate = Gate(tmp_path_factory.mktemp("gate"))
+    try:
+        prefect_home(gate.folder / "server")
+        gate.start()
+        gate.deploy()
+        yield gate
+    finally:
+        gate.stop()
+
+
+@pytest.fixture(scope="session")
+def theirs(gate: Gate) -> str:
+    """A run that grace has taken and runs."""
+    return gate.taken_shift("grace")

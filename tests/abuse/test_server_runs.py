@@ -1,0 +1,389 @@
+"""Whose a run is: taking, changing, ending and reporting of runs at the class server, as students who try others'."""
+
+import json
+import re
+import threading
+import uuid
+
+import pytest
+from gated import SECRETS, SHUT, Gate, event
+from poll import wait_until
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+from websockets.exceptions import ConnectionClosed
+
+from deployments.gate.runs import OPEN_RUNS
+from tasks.supply_shifts import top_up
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+# What is another's
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/flow_runs/{run}", None),
+        ("PATCH", "/flow_runs/{run}", {"infrastructure_pid": "1", "name": "mine"}),
+        ("PATCH", "/flow_runs/{run}/labels", {"prefect.worker.name": "ada"}),
+        ("POST", "/flow_runs/{run}/set_state", {"state": {"type": "CRASHED"}, "force": True}),
+        ("POST", "/flow_runs/{run}/set_state", {"state": {"type": "COMPLETED", "data": {"a": 1}}}),
+        ("POST", "/flow_runs/{run}/set_state", {"state": {"type": "SCHEDULED"}}),
+        (
+            "POST",
+            "/logs/",
+            [{"name": "x", "level": 20, "message": "forged", "timestamp": "{now}", "flow_run_id": "{run}"}],
+        ),
+        ("POST", "/artifacts/", {"key": "shift", "type": "markdown", "data": "forged", "flow_run_id": "{run}"}),
+        ("PATCH", "/artifacts/{artifact}", {"data": "forged"}),
+        ("GET", "/work_pools/instructor", None),
+        ("POST", "/work_pools/instructor/queues/filter", {}),
+        ("POST", "/work_pools/instructor/workers/heartbeat", {"name": "ada"}),
+        ("GET", "/work_queues/{queue}", None),
+        ("GET", "/deployments/{train}", None),
+        ("GET", "/flows/{train_flow}", None),
+    ],
+)
+def test_what_is_anothers_is_shut_and_stays_as_it_is(gate, theirs, method, path, body):
+    """Each allowed route, asked by ada for what is grace's or the instructor's."""
+    train = gate.ask("GET", "/deployments/name/train/train")
+    artifact = gate.call(
+        "grace", "POST", "/artifacts/", {"key": "shift", "type": "markdown", "data": "hers", "flow_run_id": theirs}
+    )
+    assert artifact.status_code == 201, artifact.text
+    queue = gate.ask("POST", "/work_pools/instructor/queues/filter", {})[0]["id"]
+    names = {
+        "run": theirs,
+        "artifact": artifact.json()["id"],
+        "queue": queue,
+        "train": train["id"],
+        "train_flow": train["flow_id"],
+        "now": "2026-01-01T00:00:00Z",
+    }
+    for name, value in names.items():
+        path = path.replace(f"{{{name}}}", value)
+        body = json.loads(json.dumps(body).replace(f"{{{name}}}", value))
+    before = gate.ask("GET", f"/flow_runs/{theirs}")
+    answer = gate.call("ada", method, path, body)
+    assert answer.status_code in SHUT, answer.text
+    after = gate.ask("GET", f"/flow_runs/{theirs}")
+    changing = ("estimated_run_time", "total_run_time", "estimated_start_time_delta")
+    assert {k: v for k, v in after.items() if k not in changing} == {
+        k: v for k, v in before.items() if k not in changing
+    }
+    assert gate.ask("GET", f"/artifacts/{names['artifact']}")["data"] == "hers"
+    logs = gate.ask("POST", "/logs/filter", {"logs": {"flow_run_id": {"any_": [theirs]}}})
+    assert "forged" not in [line["message"] for line in logs]
+
+
+def test_a_look_for_runs_finds_only_ones_own(gate, theirs):
+    mine = gate.taken_shift("ada")
+    for asked in (
+        {"id": {"any_": [mine, theirs]}},
+        {"id": {"any_": [mine, theirs]}, "operator": "or_", "state": {"type": {"any_": ["RUNNING"]}}},
+    ):
+        found = gate.call("ada", "POST", "/flow_runs/filter", {"flow_runs": asked, "flows": {}, "limit": 200})
+        assert [run["id"] for run in found.json()] == [mine], found.text
+    for asked in ({}, None, {"id": {"any_": [theirs]}}, {"id": {"not_any_": [mine]}}, {"id": "x"}, []):
+        assert gate.call("ada", "POST", "/flow_runs/filter", {"flow_runs": asked}).json() == []
+
+
+# Taking runs
+
+
+def test_of_two_students_who_see_the_same_run_one_gets_it(gate):
+    """However often and however fast: never both, never a way to take it away afterwards."""
+    for _ in range(5):
+        run, answers = gate.scheduled_shift(), {}
+
+        def take(login: str, run=run, answers=answers) -> None:
+            state = {"type": "PENDING", "name": "Submitting", "message": f"Taken by {login}."}
+            answers[login] = gate.call(login, "POST", f"/flow_runs/{run}/set_state", {"state": state}).json()["status"]
+
+        takers = [threading.Thread(target=take, args=(login,)) for login in ("grace", "alan")]
+        for taker in takers:
+            taker.start()
+        for taker in takers:
+            taker.join()
+        assert sorted(answers.values()) == ["ABORT", "ACCEPT"]
+        winner = max(answers, key=lambda login: answers[login] == "ACCEPT")
+        loser = "alan" if winner == "grace" else "grace"
+        take(loser)
+        assert answers[loser] == "ABORT"
+        for state in ("RUNNING", "COMPLETED"):
+            assert (
+                gate.call(loser, "POST", f"/flow_runs/{run}/set_state", {"state": {"type": state}}).status_code == 403
+            )
+        ended = gate.call(winner, "POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}})
+        assert ended.json()["status"] == "ACCEPT"
+
+
+def test_force_and_data_and_words_that_are_the_gates_are_dropped(gate):
+    run = gate.taken_shift("ada")
+    submitting = {"type": "PENDING", "name": "Submitting", "message": "Taken by grace."}
+    assert (
+        gate.call("ada", "POST", f"/flow_runs/{run}/set_state", {"state": submitting, "force": True}).json()["status"]
+        == "ABORT"
+    )
+    done = {"type": "COMPLETED", "name": "Won", "data": {"storage_key": "x"}, "message": "m" * 9_000}
+    done["state_details"] = {"deployment_concurrency_lease_id": str(uuid.uuid4()), "cache_key": "x"}
+    answer = gate.call("ada", "POST", f"/flow_runs/{run}/set_state", {"state": done, "force": True})
+    assert answer.json()["status"] == "ACCEPT", answer.text
+    state = gate.ask("GET", f"/flow_runs/{run}")["state"]
+    assert (state["name"], state["data"], len(state["message"])) == ("Completed", None, 1_000)
+    assert state["state_details"]["deployment_concurrency_lease_id"] is None
+    assert state["state_details"]["cache_key"] is None
+    again = gate.call("ada", "POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CRASHED"}, "force": True})
+    assert again.json()["status"] == "ABORT"
+
+
+def test_only_some_fields_of_ones_own_run_can_be_changed(gate):
+    run = gate.taken_shift("ada")
+    before = gate.ask("GET", f"/flow_runs/{run}")
+    changes = {
+        "infrastructure_pid": "123",
+        "name": "shift of grace",
+        "tags": ["x"],
+        "parameters": {"max_minutes": 1},
+        "job_variables": {"command": "touch x"},
+        "empirical_policy": {"retries": 1_000},
+        "flow_version": "v" * 1_000,
+    }
+    assert gate.call("ada", "PATCH", f"/flow_runs/{run}", changes).status_code == 204
+    labels = {"prefect.worker.name": "w" * 1_000, "classgan": "x", **{f"label-{n}": "x" for n in range(100)}}
+    assert gate.call("ada", "PATCH", f"/flow_runs/{run}/labels", labels).status_code == 204
+    after = gate.ask("GET", f"/flow_runs/{run}")
+    assert after["name"] == "shift of ada"
+    assert after["infrastructure_pid"] == "123"
+    assert len(after["flow_version"]) == 100
+    for kept in ("tags", "parameters", "job_variables", "empirical_policy"):
+        assert after[kept] == before[kept]
+    assert set(after["labels"]) - set(before["labels"]) == {"prefect.worker.name"}
+    gate.call("ada", "PATCH", f"/flow_runs/{run}", {"name": "shift of ada cuda:1"})
+    assert gate.ask("GET", f"/flow_runs/{run}")["name"] == "shift of ada cuda:1"
+
+
+def test_nobody_hoards_runs(gate):
+    for _ in range(OPEN_RUNS):
+        gate.taken_shift("mallory")
+    run = gate.scheduled_shift()
+    answer = gate.call("mallory", "POST", f"/flow_runs/{run}/set_state", {"state": {"type": "PENDING"}})
+    assert answer.json()["status"] == "ABORT"
+    assert gate.state_of(run) == "SCHEDULED"
+    gate.end(run)
+
+
+def test_who_takes_runs_and_never_begins_them_keeps_nobody_else_without(gate):
+    """The instructor's coordinator puts another run there, whatever waits for a hoarder."""
+    while left := gate.call("ada", "POST", "/work_pools/students/get_scheduled_flow_runs", {}).json():
+        gate.end(left[0]["flow_run"]["id"])
+    hoarded = [gate.scheduled_shift() for _ in range(4)]
+    for run in hoarded:
+        taken = gate.call("alan", "POST", f"/flow_runs/{run}/set_state", {"state": {"type": "PENDING"}})
+        assert taken.json()["status"] == "ACCEPT"
+    mine = {PREFECT_API_URL: f"{gate.url}/api", PREFECT_API_AUTH_STRING: f"instructor:{SECRETS['instructor']}"}
+    with temporary_settings(mine), get_client(sync_client=True) as client:
+        assert top_up(client) == 1
+        assert top_up(client) == 0
+    (found,) = gate.call("ada", "POST", "/work_pools/students/get_scheduled_flow_runs", {}).json()
+    for run in (*hoarded, found["flow_run"]["id"]):
+        gate.end(run)
+
+
+def test_a_run_of_another_deployment_can_not_be_taken(gate):
+    train = gate.ask("GET", "/deployments/name/train/train")["id"]
+    run = gate.ask("POST", f"/deployments/{train}/create_flow_run", {"state": {"type": "SCHEDULED"}})["id"]
+    assert gate.call("ada", "POST", f"/flow_runs/{run}/set_state", {"state": {"type": "PENDING"}}).status_code == 404
+    assert gate.state_of(run) == "SCHEDULED"
+
+
+def test_a_poll_gives_one_run_and_never_an_answer_that_ends_the_worker(gate):
+    runs = [gate.scheduled_shift() for _ in range(3)]
+    for body in (
+        {},
+        {"limit": 200},
+        {"limit": "x", "scheduled_before": "x", "work_queue_names": ["no such queue"]},
+        [],
+        "x",
+        3,
+    ):
+        answer = gate.call("ada", "POST", "/work_pools/students/get_scheduled_flow_runs", body)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()) <= 1
+    for pool in ("instructor", "nowhere"):
+        answer = gate.call("ada", "POST", f"/work_pools/{pool}/get_scheduled_flow_runs", {"limit": 5})
+        assert (answer.status_code, answer.json()) == (200, [])
+    for run in runs:
+        gate.end(run)
+
+
+def test_workers_bear_their_students_name(gate):
+    def names() -> set[str]:
+        return {worker["name"] for worker in gate.ask("POST", "/work_pools/students/workers/filter", {})}
+
+    for name in (
+        "alan",
+        "alan.2",
+        "alan-laptop",
+        "mallory",
+        "mallory.2",
+        "alanna",
+        "",
+        None,
+        5,
+        "alan/../x",
+        "alan " + "x" * 99,
+    ):
+        beat = {"name": name, "heartbeat_interval_seconds": 10**9}
+        assert gate.call("alan", "POST", "/work_pools/students/workers/heartbeat", beat).status_code == 204
+    assert {name for name in names() if name.startswith("alan")} >= {"alan", "alan.2", "alan-laptop"}
+    assert not names() & {"mallory", "mallory.2", "alanna", "", "alan/../x"}
+    with gate.socket("alan", "/work_pools/students/workers/connect") as socket:
+        socket.send(json.dumps(hello("mallory-in-disguise", create_pool_if_not_found=True, worker_type="process")))
+        assert json.loads(socket.recv(timeout=20))["type"] == "worker.ready.v1"
+        assert "mallory-in-disguise" not in names()
+    for worker in gate.ask("POST", "/work_pools/students/workers/filter", {}):
+        assert worker["heartbeat_interval_seconds"] <= 60
+    with pytest.raises((ConnectionClosed, TimeoutError)), gate.socket("alan", "/work_pools/new/workers/connect"):
+        raise AssertionError("it was let in")
+    assert "new" not in {pool["name"] for pool in gate.ask("POST", "/work_pools/filter", {})}
+
+
+def hello(name: str, **more: object) -> dict:
+    return {
+        "type": "worker.hello.v1",
+        "id": str(uuid.uuid4()),
+        "sent_at": "2026-01-01T00:00:00Z",
+        "payload": {
+            "consumer_id": str(uuid.uuid4()),
+            "worker_name": name,
+            "worker_type": "gan-student",
+            "heartbeat_interval_seconds": 10,
+            "supported_channel_versions": ["work_pool_worker_channel.v1"],
+            "requested_capabilities": ["worker_heartbeat.v1", "work_pool_snapshot.v1", "cleanup_delivery.v1"],
+            "handled_cleanup_kinds": ["cancelling_timeout"],
+            **more,
+        },
+    }
+
+
+# Events, logs, artifacts
+
+
+def test_of_a_students_events_only_signs_of_life_of_their_own_are_believed(gate, theirs):
+    mine, task = gate.taken_shift("ada"), str(uuid.uuid4())
+    forged = [
+        event("prefect.flow-run.heartbeat", f"prefect.flow-run.{theirs}"),
+        event("prefect.flow-run.Crashed", f"prefect.flow-run.{mine}"),
+        event("prefect.flow-run.Completed", f"prefect.flow-run.{theirs}"),
+        event("prefect.worker.stopped", "prefect.worker.gan-student.grace"),
+        event("prefect.work-pool.ready", "prefect.work-pool.x"),
+        event("ada.made.this.up", f"prefect.flow-run.{mine}"),
+        event(
+            "prefect.task-run.Running",
+            f"prefect.task-run.{task}",
+            payload={"validated_state": {"type": "RUNNING"}, "task_run": {"task_key": "x", "dynamic_key": "x"}},
+            related=[{"prefect.resource.id": f"prefect.flow-run.{theirs}", "prefect.resource.role": "flow-run"}],
+        ),
+    ]
+    before = len(events(gate))
+    with gate.socket("ada", "/events/in") as socket:
+        for one in (*forged, "not an object", 5):
+            socket.send(json.dumps(one))
+        socket.send("not json")
+        real = event(
+            "prefect.flow-run.heartbeat", f"prefect.flow-run.{mine}", payload={"x": 1}, related=forged[6]["related"]
+        )
+        socket.send(json.dumps(real))
+        wait_until(
+            lambda: [
+                e
+                for e in events(gate)
+                if e["resource"]["prefect.resource.id"] == f"prefect.flow-run.{mine}" and "heart" in e["event"]
+            ],
+            30,
+            "the real event",
+        )
+    found = events(gate)
+    about = {f"prefect.flow-run.{run}" for run in (mine, theirs)}
+    (kept,) = [e for e in found if "heartbeat" in e["event"] and e["resource"]["prefect.resource.id"] in about]
+    assert kept["resource"] == {"prefect.resource.id": f"prefect.flow-run.{mine}"}
+    assert (kept["payload"], kept["related"]) == ({}, [])
+    assert kept["occurred"] > "2021"
+    assert len(found) > before
+    assert {e["id"] for e in found}.isdisjoint(one["id"] for one in forged)
+    stopped = [e["resource"]["prefect.resource.id"] for e in found if e["event"] == "prefect.worker.stopped"]
+    assert "prefect.worker.gan-student.grace" not in stopped
+    assert not [e for e in found if e["event"] == "ada.made.this.up"]
+    assert gate.ask("POST", "/task_runs/filter", {}) == []
+    assert gate.state_of(mine) == "RUNNING"
+
+
+def events(gate: Gate) -> list[dict]:
+    names = ["prefect.flow-run.heartbeat", "prefect.worker.stopped", "ada.made.this.up"]
+    wanted = {"event": {"name": names}, "occurred": {"since": "2019-01-01T00:00:00Z"}}
+    return gate.ask("POST", "/events/filter", {"filter": wanted, "limit": 50})["events"]
+
+
+def test_a_student_hears_of_their_own_runs_only(gate, theirs):
+    mine, hers = gate.taken_shift("ada"), gate.taken_shift("grace")
+    with gate.socket("ada", "/events/out") as socket:
+        socket.send(json.dumps({"type": "filter", "filter": {"event": {"prefix": [""]}}}))
+
+        # Her own is cancelled last: what came before it is all there is.
+        def cancel(run: str) -> None:
+            gate.ask("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
+
+        cancel(hers)
+        cancel(mine)
+        heard = json.loads(socket.recv(timeout=30))["event"]
+    assert heard["event"] == "prefect.flow-run.Cancelling"
+    assert heard["resource"]["prefect.resource.id"] == f"prefect.flow-run.{mine}"
+
+
+def test_logs_and_artifacts_have_limits_and_carry_nothing_that_a_browser_fetches(gate, theirs):
+    mine = gate.taken_shift("ada")
+
+    def line(run: object, message: object = "hello", **more: object) -> dict:
+        return {
+            "name": "x",
+            "level": 20,
+            "message": message,
+            "timestamp": "2026-01-01T00:00:00Z",
+            "flow_run_id": run,
+            **more,
+        }
+
+    lines = [line(mine), line(mine, "long " * 10_000), line(theirs, "forged"), line(None), line("x"), "no line"]
+    assert gate.call("ada", "POST", "/logs/", [*lines, line(mine, task_run_id=str(uuid.uuid4()))]).status_code == 201
+    found = gate.ask("POST", "/logs/filter", {"logs": {"flow_run_id": {"any_": [mine, theirs]}}})
+    assert sorted(len(entry["message"]) for entry in found if entry["flow_run_id"] == mine) == [5, 5, 4_000]
+    assert "forged" not in [entry["message"] for entry in found]
+    assert not [entry for entry in found if entry["task_run_id"]]
+
+    tracked = "![x](http://evil.example/x.png) <img src=http://evil.example> [click](https://evil.example)"
+    artifact = {"key": "shift", "type": "markdown", "data": tracked, "description": tracked, "flow_run_id": mine}
+    made = gate.call("ada", "POST", "/artifacts/", artifact)
+    assert made.status_code == 201, made.text
+    stored = gate.ask("GET", f"/artifacts/{made.json()['id']}")
+    for text in (stored["data"], stored["description"]):
+        assert not re.search(r"[<\[]|://", text)
+    refused = (
+        {"data": "x" * 20_000},
+        {"key": "samples-demo"},
+        {"type": "image", "data": "http://evil.example"},
+        {"flow_run_id": None},
+        {"flow_run_id": theirs},
+    )
+    for change in refused:
+        assert gate.call("ada", "POST", "/artifacts/", {**artifact, **change}).status_code in (403, 413)
+
+
+def test_a_student_does_not_fill_the_disk(gate):
+    """The rate of what is written is bounded; who exceeds it waits."""
+    mine = gate.taken_shift("alan")
+    full = {"name": "x", "level": 20, "message": "x" * 4_000, "timestamp": "2026-01-01T00:00:00Z", "flow_run_id": mine}
+    answers = [gate.call("alan", "POST", "/logs/", [full] * 150).status_code for _ in range(4)]
+    assert answers[0] == 201
+    assert answers[-1] == 429
