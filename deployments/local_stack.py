@@ -64,6 +64,7 @@ class LocalStack:
         self.postgres = Postgres(self.home / "postgres")
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         self.ui = ""
+        self._port = 0
         self._lock: Any = None
 
     @property
@@ -95,10 +96,8 @@ class LocalStack:
         self._take_folder()
         self._end_leftovers()
         if self.door is None:
-            port = free_port(settings().prefect_port)
-            self.ui = f"http://127.0.0.1:{port}"
             self._say("starting the Prefect server")
-            self.spawn("prefect-server", [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)])
+            self._serve()
         if self.door is None or not self.door.database_url:
             self._say("starting PostgreSQL")
             self.postgres.port = 0 if self.door is None else free_port(0)
@@ -316,13 +315,25 @@ class LocalStack:
         facts = {"processes": noted, "database": self.database, "sockets": sockets, "ui": self.ui}
         write_private(self.home / "stack.json", json.dumps(facts).encode())  # the URL may hold a password
 
+    def _serve(self) -> None:
+        """Start Prefect's own server, for a class that nobody else reaches."""
+        self._port = free_port(settings().prefect_port)
+        self.ui = f"http://127.0.0.1:{self._port}"
+        self.spawn("prefect-server", [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)])
+
     def _await_server(self) -> None:
+        """Until our own server answers. It takes its port some seconds after it was chosen: a class that starts beside
+        this one may have been quicker, and then its server answers there, and ours has ended.
+        """
         deadline = time.monotonic() + SERVER_SECONDS
         while True:
-            with suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-                self._api("GET", "/health")
-                return
-            if self.children["prefect-server"].poll() is not None or time.monotonic() > deadline:
+            with suppress(urllib.error.URLError, ConnectionError, TimeoutError, StackError):
+                if self._api("GET", "/admin/settings")["home"] == self.environment()["PREFECT_HOME"]:
+                    return
+            ended = self.children["prefect-server"].poll() is not None
+            if ended and self.door is None and free_port(self._port) != self._port:
+                self._serve()
+            elif ended or time.monotonic() > deadline:
                 raise StackError(f"The Prefect server did not start; {self.logs / 'prefect-server.log'} says why.")
             time.sleep(0.1)
 

@@ -19,8 +19,10 @@ from poll import wait_until
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from deployments.local_stack import prefect_file
+from deployments import local_stack
+from deployments.local_stack import LocalStack, prefect_file
 from deployments.prefect_settings import PREFECT
+from deployments.processes import free_port
 from gan_core.policies.sampling import cut_units
 from gan_core.settings import settings
 from gan_core.store.migrate import add_student
@@ -158,6 +160,26 @@ def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(sch
     school.start("killed-coordinator", plan)
     school.await_success("killed-coordinator")
     school.assert_equals_the_reference("killed-coordinator", plan)
+
+
+def test_of_two_classes_that_choose_the_same_port_each_gets_a_server_of_its_own(
+    school, tmp_path, prefect_home, monkeypatch
+):
+    """The port was free when it was chosen, and is taken some seconds later, by a server that answers every question."""
+    other = LocalStack(tmp_path / "home", tmp_path / "outputs")
+    prefect_home(other.home / "prefect")
+    chosen = iter([int(school.stack.ui.rpartition(":")[2])])
+    monkeypatch.setattr(local_stack, "free_port", lambda wished: next(chosen, None) or free_port(wished))
+    try:
+        other._make_folders()
+        other._serve()
+        assert other.ui == school.stack.ui
+        other._await_server()
+        assert other.ui != school.stack.ui
+        assert not other._api("POST", "/deployments/filter", {})  # they are the school's
+        assert school.stack._api("POST", "/deployments/filter", {})
+    finally:
+        other.stop()
 
 
 @pytest.mark.rehearsal
