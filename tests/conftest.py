@@ -114,6 +114,17 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _not_your_class(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that names no folder writes nothing into the class that this checkout may hold, nor into the next test's."""
+    folder = tmp_path_factory.getbasetemp() / f"nobody's-{next(_numbers)}"
+    monkeypatch.setenv("CLASSGAN_HOME", str(folder / "home"))
+    monkeypatch.setenv("CLASSGAN_OUTPUTS", str(folder / "outputs"))
+    settings.cache_clear()
+    yield
+    settings.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
     """Makes a folder for a Prefect server in which its database is migrated already, which takes ten seconds of a core."""

@@ -2,10 +2,12 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from poll import wait_until
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -55,12 +57,19 @@ def find(browser: WebDriver, xpath: str):
 
 
 def fill(browser: WebDriver, label: str, value: str) -> None:
-    field = find(
-        browser, f"//label[starts-with(normalize-space(.), '{label} ')]/following::*[self::input or self::textarea][1]"
-    )
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", field)
-    field.send_keys(Keys.CONTROL, "a")
-    field.send_keys(value)
+    """Type it as often as the page needs: one that is still drawing itself may take a field away in the middle."""
+    path = f"//label[starts-with(normalize-space(.), '{label} ')]/following::*[self::input or self::textarea][1]"
+
+    def typed() -> bool:
+        with suppress(StaleElementReferenceException):
+            field = find(browser, path)
+            browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", field)
+            field.send_keys(Keys.CONTROL, "a")
+            field.send_keys(value)
+            return find(browser, path).get_attribute("value") == value
+        return False
+
+    wait_until(typed, 30, f"{label} = {value}")
 
 
 def test_a_training_is_started_from_the_form_and_its_samples_are_seen(school, browser, tmp_path):
