@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psutil
 
@@ -36,6 +37,7 @@ SERVER_SECONDS = 120  # a first start migrates Prefect's database: 12 s alone, s
 PAUSE_SECONDS = 3  # for coordinators to end their iteration when the stack stops
 DRAIN_SECONDS = 5  # for shifts to submit their unit when the stack stops; then they are killed
 SERVER_PATIENCE = 1.5  # seconds for the Prefect server: it takes three to say goodbye, and has nothing left to write
+STACK = "CLASSGAN_STACK"  # which stack a process belongs to
 POOLS = {"students": "gan-student", "instructor": "process"}
 
 
@@ -65,6 +67,7 @@ class LocalStack:
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         self.ui = ""
         self._port = 0
+        self._mark = uuid4().hex  # in the environment of every process of this stack
         self._lock: Any = None
 
     @property
@@ -95,6 +98,7 @@ class LocalStack:
         self._make_folders()
         self._take_folder()
         self._end_leftovers()
+        self._remember()
         if self.door is None:
             self._say("starting the Prefect server")
             self._serve()
@@ -148,6 +152,7 @@ class LocalStack:
             **CLIENT,
             "PREFECT_HOME": str(self.home / "prefect"),
             **self.reach(),
+            STACK: self._mark,
             "CLASSGAN_HOME": str(self.home),
             "CLASSGAN_OUTPUTS": str(self.outputs),
             "CLASSGAN_DATA": str(settings().data.resolve()),
@@ -286,13 +291,18 @@ class LocalStack:
         self._lock = lock
 
     def _end_leftovers(self) -> None:
-        """End what a stack that was killed left running: by process id, and only if it is that very process."""
+        """End what a stack that was killed left running: by process id, and only if it is that very process. One that was
+        started and not yet noted when the kill came bears the stack's mark.
+        """
         left: list[psutil.Process] = []
         with suppress(OSError, ValueError, KeyError):
             noted = json.loads((self.home / "stack.json").read_text())
             for pid, created in noted["processes"]:
                 left += [p for p in tree_of(pid)[:1] if abs(p.create_time() - created) < 1 for p in tree_of(pid)]
             shutil.rmtree(noted["sockets"], ignore_errors=True)
+            for process in psutil.process_iter():
+                with suppress(psutil.Error):
+                    left += [process] if process.environ().get(STACK) == noted["mark"] and process not in left else []
         if left:
             self._say("ending what a killed class left running")
             end(left, 5)
@@ -312,7 +322,7 @@ class LocalStack:
             with suppress(psutil.NoSuchProcess):
                 noted.append((process.pid, psutil.Process(process.pid).create_time()))
         sockets = str(self.postgres.sockets or "")
-        facts = {"processes": noted, "database": self.database, "sockets": sockets, "ui": self.ui}
+        facts = {"processes": noted, "mark": self._mark, "database": self.database, "sockets": sockets, "ui": self.ui}
         write_private(self.home / "stack.json", json.dumps(facts).encode())  # the URL may hold a password
 
     def _serve(self) -> None:

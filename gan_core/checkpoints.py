@@ -86,10 +86,13 @@ def resumed(
 ) -> State:
     """The state an unbroken run would be in at this iteration: the last checkpoint, then the accepted contributions since.
 
+    A checkpoint may be on its way meanwhile. When it arrives, contributions that it makes unnecessary go: then it is taken.
+
     Raises:
         TrainingError: a contribution that would be needed is gone.
     """
     state = link.call(lambda c: latest(c, training_id, plan))
+    first = state.iteration
     if state.iteration < iteration:
         log.info("Repeating iterations %d to %d from their contributions.", state.iteration, iteration - 1)
     positions = link.call(lambda c: queue.positions(c, training_id, state.iteration, iteration))
@@ -99,6 +102,8 @@ def resumed(
         for arrival in link.call(lambda c, n=number: queue.arrivals(c, training_id, n)):
             payload = link.call(lambda c, a=arrival: queue.payload(c, a.id))
             if payload is None:
+                if link.call(lambda c: latest(c, training_id, plan)).iteration > first:
+                    return resumed(link, training_id, iteration, plan, layout, on_step)
                 raise TrainingError(
                     f"Contribution {arrival.id} is gone from the database, so iteration {number} can't be repeated."
                 )

@@ -97,6 +97,8 @@ class Shifts:
     async def run(self, run_id: UUID) -> dict[str, Any]:
         """A shift run as Prefect has it. Raises Refused if there is none, or if it is a run of something else."""
         run = await self._inner.get(f"/flow_runs/{run_id}")
+        if run is not None and run["deployment_id"] not in await self.deployments_of(CLUSTER_LOGIN):
+            self._looked = float("-inf")  # its deployment may be younger than the last look
         if run is None or run["deployment_id"] not in await self.deployments_of(CLUSTER_LOGIN):
             raise Refused(404, "No such shift.")
         return run

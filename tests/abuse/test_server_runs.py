@@ -1,5 +1,6 @@
 """Whose a run is: taking, changing, ending and reporting of runs at the class server, as students who try others'."""
 
+import asyncio
 import json
 import re
 import threading
@@ -12,7 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from websockets.exceptions import ConnectionClosed
 
-from deployments.gate.runs import OPEN_RUNS
+from deployments.gate.runs import CLUSTER_LOGIN, CLUSTER_SHIFT, OPEN_RUNS, SHIFT, Refused, Shifts
 from tasks.supply_shifts import top_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -189,6 +190,30 @@ def test_who_takes_runs_and_never_begins_them_keeps_nobody_else_without(gate):
     (found,) = gate.call("ada", "POST", "/work_pools/students/get_scheduled_flow_runs", {}).json()
     for run in (*hoarded, found["flow_run"]["id"]):
         gate.end(run)
+
+
+def test_a_run_of_a_deployment_made_a_moment_ago_is_a_shift():
+    """The pool for pods came after the last look for deployments, and its first pod at once."""
+    there: dict[str, dict] = {f"/deployments/name/{SHIFT}": {"id": "shift"}}
+
+    class Inner:
+        async def get(self, path: str) -> dict | None:
+            return there.get(path)
+
+    async def story() -> None:
+        shifts = Shifts(Inner())  # ty: ignore[invalid-argument-type]
+        await shifts.deployment()
+        ours, other = uuid.uuid4(), uuid.uuid4()
+        there[f"/deployments/name/{CLUSTER_SHIFT}"] = {"id": "pods"}
+        there[f"/flow_runs/{ours}"], there[f"/flow_runs/{other}"] = (
+            {"deployment_id": "pods"},
+            {"deployment_id": "train"},
+        )
+        assert await shifts.owner(ours) == CLUSTER_LOGIN
+        with pytest.raises(Refused, match="No such shift"):
+            await shifts.owner(other)
+
+    asyncio.run(story())
 
 
 def test_a_run_of_another_deployment_can_not_be_taken(gate):

@@ -1,13 +1,13 @@
 """An instructor who only knows the Prefect UI: starts a training from the form, and sees it."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
 from poll import wait_until
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
@@ -72,6 +72,20 @@ def fill(browser: WebDriver, label: str, value: str) -> None:
     wait_until(typed, 30, f"{label} = {value}")
 
 
+def submit(browser: WebDriver, is_sent: Callable[[], bool]) -> None:
+    """Press the button; again if the server was too busy to answer, in which case the page says so and stays."""
+
+    def pressed() -> bool:
+        for button in browser.find_elements(By.XPATH, "//button[normalize-space(.)='Submit']"):
+            with suppress(StaleElementReferenceException, ElementClickInterceptedException):
+                button.click()
+        with suppress(AssertionError):
+            return wait_until(is_sent, 20, "the run")
+        return False
+
+    wait_until(pressed, 120, f"the run that {browser.current_url} asks for")
+
+
 def test_a_training_is_started_from_the_form_and_its_samples_are_seen(school, browser, tmp_path):
     deployment = school.stack._api("GET", "/deployments/name/train/train")
     browser.get(f"{school.stack.ui}/deployments/deployment/{deployment['id']}/run")
@@ -86,7 +100,12 @@ def test_a_training_is_started_from_the_form_and_its_samples_are_seen(school, br
         "Push Interval": "1",
     }.items():
         fill(browser, label, value)
-    find(browser, "//button[normalize-space(.)='Submit']").click()
+
+    def is_sent() -> bool:
+        runs = school.stack._api("POST", "/flow_runs/filter", {"deployments": {"id": {"any_": [deployment["id"]]}}})
+        return any(run["parameters"].get("name") == "from-the-form" for run in runs)
+
+    submit(browser, is_sent)
     school.await_success("from-the-form")
     plan = school.ask("SELECT plan FROM classgan.trainings WHERE name = 'from-the-form'")[0][0]
     assert {k: plan[k] for k in ("generator_width", "batch_size", "images_per_unit", "quorum", "iterations")} == {

@@ -162,6 +162,20 @@ def test_a_killed_coordinator_is_continued_to_the_weights_of_an_unbroken_run(sch
     school.assert_equals_the_reference("killed-coordinator", plan)
 
 
+def test_what_a_killed_class_had_started_and_not_yet_noted_is_ended_by_the_next(tmp_path):
+    """Between starting a process and writing its number down, a busy disk takes its time."""
+    killed = LocalStack(tmp_path / "home", tmp_path / "outputs")
+    killed._make_folders()
+    killed._remember()
+    script = "import time; time.sleep(600)"
+    child = subprocess.Popen([sys.executable, "-c", script], env=killed.environment(), start_new_session=True)
+    try:
+        LocalStack(tmp_path / "home", tmp_path / "outputs")._end_leftovers()
+        child.wait(10)
+    finally:
+        child.kill()
+
+
 def test_of_two_classes_that_choose_the_same_port_each_gets_a_server_of_its_own(
     school, tmp_path, prefect_home, monkeypatch
 ):

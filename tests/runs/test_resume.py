@@ -1,12 +1,17 @@
 """Started again, a training continues where it stood: with the weights that an unbroken run would have had."""
 
+from contextlib import closing
+
 import psycopg
 import pytest
 from classroom import same_bits
 
+from gan_core.checkpoints import Checkpoints, resumed
 from gan_core.coordinator import Coordinator
 from gan_core.errors import TrainingError
+from gan_core.models import layout_of
 from gan_core.store import trainings
+from gan_core.store.engine import Link
 from gan_core.trainer import train_local
 from gan_core.units import TrainingState
 
@@ -46,6 +51,18 @@ def test_a_coordinator_that_dies_in_the_middle_of_an_iteration_is_continued_bit_
 
 def _fails(*args):
     raise ZeroDivisionError
+
+
+def test_a_checkpoint_that_arrives_while_its_iterations_are_repeated_is_taken(classroom, tiny, digits):
+    """It was on its way when its coordinator fell silent, and the contributions that it holds go with its arrival."""
+    plan = tiny.changed(iterations=6, checkpoint_interval=50)
+    with classroom.working(2):
+        number = classroom.train(plan, until=3).training_id
+    late = train_local(plan.changed(iterations=2), digits)
+    writer, link = Checkpoints(classroom.url, number), Link(classroom.url)
+    with closing(writer), closing(link):
+        state = resumed(link, number, 3, plan, layout_of(plan), on_step=lambda: writer.write(late))
+    assert same_bits(state, train_local(plan.changed(iterations=3), digits))
 
 
 def test_a_finished_training_given_more_iterations_goes_on(classroom, tiny, digits):
