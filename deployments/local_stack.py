@@ -292,9 +292,11 @@ class LocalStack:
 
     def _end_leftovers(self) -> None:
         """End what a stack that was killed left running: by process id, and only if it is that very process. One that was
-        started and not yet noted when the kill came bears the stack's mark.
+        started and not yet noted when the kill came bears the stack's mark; so does this one, if its terminal belonged to
+        that class.
         """
         left: list[psutil.Process] = []
+        mine = [psutil.Process(), *psutil.Process().parents()]
         with suppress(OSError, ValueError, KeyError):
             noted = json.loads((self.home / "stack.json").read_text())
             for pid, created in noted["processes"]:
@@ -302,7 +304,8 @@ class LocalStack:
             shutil.rmtree(noted["sockets"], ignore_errors=True)
             for process in psutil.process_iter():
                 with suppress(psutil.Error):
-                    left += [process] if process.environ().get(STACK) == noted["mark"] and process not in left else []
+                    if process.environ().get(STACK) == noted["mark"] and process not in (*left, *mine):
+                        left.append(process)
         if left:
             self._say("ending what a killed class left running")
             end(left, 5)
@@ -338,7 +341,8 @@ class LocalStack:
         deadline = time.monotonic() + SERVER_SECONDS
         while True:
             with suppress(urllib.error.URLError, ConnectionError, TimeoutError, StackError):
-                if self._api("GET", "/admin/settings")["home"] == self.environment()["PREFECT_HOME"]:
+                answer = self._api("GET", "/admin/settings")
+                if isinstance(answer, dict) and answer.get("home") == self.environment()["PREFECT_HOME"]:
                     return
             ended = self.children["prefect-server"].poll() is not None
             if ended and self.door is None and free_port(self._port) != self._port:

@@ -1,6 +1,7 @@
 """The few calls to Prefect's API that a stack makes: without Prefect's client, which takes seconds to import."""
 
 import base64
+import http.client
 import json
 import ssl
 import time
@@ -15,6 +16,7 @@ from gan_core.errors import StackError
 
 class PrefectApi:
     """Call it with method, path and body; it returns what the answer says, and None where something is there already.
+    It raises StackError where Prefect refuses, or where something else than Prefect answers.
 
     Args:
         environment: Prefect's settings, of which this heeds address, login and certificate.
@@ -47,4 +49,6 @@ class PrefectApi:
                     continue
                 reason = exc.read().decode(errors="replace")[:500]
                 raise StackError(f"Prefect refused {method} {path} ({exc.code}): {reason}") from exc
+            except (http.client.HTTPException, ValueError) as exc:
+                raise StackError(f"What answers at {self.url} is not Prefect: {exc}.") from exc
         return None
