@@ -19,8 +19,8 @@ from deployments.door import INSTRUCTOR
 
 log = logging.getLogger("classgan.server")
 
-REFRESH = 5.0  # seconds between two looks at who may come in: whoever is taken out is gone in well under 30 s
-AGAIN = 1.0  # seconds before an unknown login makes us look again
+REFRESH = 2.0  # seconds between two looks at who may come in: whoever is taken out is gone before they take new work
+AGAIN = 1.0  # seconds between two looks, however many unknown logins ask for one
 NOBODY = hashlib.sha256(
     b""
 ).hexdigest()  # what an unknown login is compared with, so that it takes as long as a known one
@@ -86,6 +86,8 @@ class Logins:
         self._students: dict[str, Person] | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._asked = 0.0
+        self._is_blind = False  # the last question had no answer
+        self._one_at_a_time = asyncio.Lock()
 
     def start(self) -> None:
         """Keep asking who the students are, from now on; more calls change nothing."""
@@ -104,8 +106,11 @@ class Logins:
         try:
             found = dict(await asyncio.to_thread(self._ask))
         except Exception as exc:  # noqa: BLE001  whatever the database's driver raises: the class goes on
-            log.warning("Who the students are can't be read now, the last answer stays: %s", exc)
+            if not self._is_blind:
+                log.warning("Who the students are can't be read now, the last answer stays: %s", exc)
+            self._is_blind = True
             return
+        self._is_blind = False
         before = self._students or {}
         self._students = {
             login: person
@@ -128,12 +133,17 @@ class Logins:
         return list(self._students or ())
 
     async def admit(self, login: str, secret: str) -> Person | None:
-        """As `check`, but whoever was let in just now is looked for before the answer is no; at most once a second."""
-        person = self.check(login, secret)
-        if person is None and time.monotonic() - self._asked > AGAIN:
-            await self.ask()
-            person = self.check(login, secret)
-        return person
+        """As `check`, but before the answer is no, the students are asked for anew: one may have been let in just now.
+        At most once in `AGAIN` seconds, for all who wait together.
+        """
+        if (person := self.check(login, secret)) is not None:
+            return person
+        came = time.monotonic()
+        async with self._one_at_a_time:
+            if self._asked < came:  # an older answer may lack somebody
+                await asyncio.sleep(max(0.0, self._asked + AGAIN - time.monotonic()))
+                await self.ask()
+        return self.check(login, secret)
 
     def check(self, login: str, secret: str) -> Person | None:
         """The person, or None if the secret isn't theirs.

@@ -1,5 +1,6 @@
 """What a student can do at the class server, and what not: a real Prefect behind the gate, real workers, real abuse."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -12,11 +13,12 @@ import httpx
 import psutil
 import psycopg
 import pytest
-from gated import HTTP, INNER, SECRETS, STUDENTS, Gate, event
+from gated import HTTP, INNER, SECRETS, STUDENTS, Gate, event, sha256
 from poll import wait_until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from deployments.gate.logins import Logins
 from deployments.prefect_settings import PREFECT
 from deployments.server import SOCKETS
 from gan_core.store.migrate import add_student
@@ -278,6 +280,28 @@ def test_who_is_taken_out_is_out_at_once_and_a_database_that_is_away_changes_not
 
 
 # And the class works
+
+
+def test_whoever_was_let_in_a_moment_ago_comes_in_however_lately_we_looked_and_guesses_cost_one_look_a_second():
+    """An invite is good at once: 401 would end the machine that tries it."""
+    students, looks = {"grace": sha256("hers")}, []
+
+    def look() -> dict[str, str]:
+        looks.append(dict(students))
+        return looks[-1]
+
+    async def arrive() -> None:
+        logins = Logins(sha256("the instructor's"), look)
+        await logins.ask()
+        students["ada"] = sha256("mine")
+        guesses = [logins.admit("ada", f"guess {n}") for n in range(100)]
+        ada, *others = await asyncio.gather(logins.admit("ada", "mine"), *guesses)
+        assert ada is not None
+        assert ada.login == "ada"
+        assert others == [None] * 100
+        assert len(looks) == 2
+
+    asyncio.run(arrive())
 
 
 def test_after_a_restart_nobody_is_told_that_their_login_is_wrong_and_whose_a_run_is_is_still_known(gate):
