@@ -6,10 +6,13 @@ tests/acceptance and tests/abuse cover every promise made here.
 """
 
 import asyncio
+import logging
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +32,7 @@ from deployments.prefect_settings import ENTRYPOINT
 from gan_core.settings import settings
 
 COMMAND = f'"{sys.executable}" -P -m deployments.locked'  # Prefect's engine, locked
+PAUSE_AFTER_FAULT = 5.0  # seconds: what made a shift fail may pass, or was a login's end, which the server soon knows
 
 
 class PinnedConfiguration(BaseJobConfiguration):
@@ -75,15 +79,30 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         lock()
+        # A laptop loses its network every day, and then Prefect's own words for it are enough.
+        for observer in ("prefect.FlowRunCancellingObserver", "prefect.FlowRunSuspendingObserver"):
+            logging.getLogger(observer).addFilter(_without_traceback)
         self._devices = devices()
         kwargs |= {"limit": len(self._devices), "create_pool_if_not_found": False}  # whatever the command line says
         super().__init__(*args, **kwargs)
         self._free_devices = list(self._devices)
-        self._is_away = False
+        self._is_away = self._is_refused = False
+        self._pause_until = 0.0  # by the monotonic clock
+
+    async def start(self, *args: Any, **kwargs: Any) -> None:
+        """Work until Ctrl-C, or until the login is no longer good: that has been said, and no traceback explains it."""
+        try:
+            await super().start(*args, **kwargs)
+        except Exception:
+            if self._is_refused:
+                raise SystemExit(1) from None
+            raise
 
     # A server that is away is waited for; Prefect's own loop would end the worker after a few minutes.
 
     async def get_and_submit_flow_runs(self) -> list[FlowRun]:
+        if time.monotonic() < self._pause_until:
+            return []
         return await self._while_reachable(super().get_and_submit_flow_runs, [])
 
     async def sync_with_backend(self) -> None:
@@ -94,10 +113,12 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
             answer = await ask()
         except (httpx.TransportError, httpx.HTTPStatusError) as exc:
             if isinstance(exc, httpx.HTTPStatusError) and exc.response.status_code == 401:
-                self._logger.error(
-                    "The class server refuses this login: it was revoked or changed, or PREFECT_API_AUTH_STRING is"
-                    " wrong. The worker ends. Ask your instructor for a new invite."
-                )
+                if not self._is_refused:
+                    self._logger.error(
+                        "The class server refuses this login: it was revoked or changed, or PREFECT_API_AUTH_STRING is"
+                        " wrong. The worker ends. Ask your instructor for a new invite."
+                    )
+                self._is_refused = True
                 raise
             if not self._is_away:
                 self._logger.warning(
@@ -141,7 +162,16 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
                 result = await shift
         if result is None or result.status_code is None:
             raise RuntimeError("The shift's process did not start.")
+        if await self._has_failed(flow_run):
+            self._pause_until = time.monotonic() + PAUSE_AFTER_FAULT
         return StudentResult(status_code=result.status_code, identifier=str(result.handle.pid))
+
+    async def _has_failed(self, flow_run: FlowRun) -> bool:
+        """Whether the shift did; its process ends with 0 all the same, once Prefect knows."""
+        with suppress(httpx.HTTPError):
+            state = (await self.client.read_flow_run(flow_run.id)).state
+            return state is not None and (state.is_failed() or state.is_crashed())
+        return True
 
     async def _execute(
         self,
@@ -180,6 +210,11 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
                 handle = await tasks.start(execute)
                 task_status.started(handle.pid or 0)
         return result
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True
 
 
 def _shift_folder() -> Path:

@@ -9,8 +9,10 @@ from uuid import UUID
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
+from prefect.states import Failed, State
 from pydantic import Field
 
+from gan_core.errors import GanError
 from gan_core.settings import settings
 from tasks.show_log import show_log
 
@@ -30,8 +32,8 @@ def gradient_compute(
     idle_seconds: Annotated[
         float, Field(gt=0, le=24 * 3600, description="End it when there was nothing to do for this long.")
     ] = 60,
-) -> int:
-    """Work a shift; returns the images that were accepted."""
+) -> int | State:
+    """Work a shift; returns the images that were accepted, or why it couldn't go on."""
     import torch
 
     from gan_core.machine import device_names
@@ -50,7 +52,10 @@ def gradient_compute(
         _asked_to_stop(),
         flow_run.id and UUID(str(flow_run.id)),
     )
-    tally = shift.run(max_seconds=60 * max_minutes, idle_seconds=idle_seconds)
+    try:
+        tally = shift.run(max_seconds=60 * max_minutes, idle_seconds=idle_seconds)
+    except GanError as exc:
+        return Failed(message=str(exc))
     create_markdown_artifact(
         key="shift", description="What this shift did", markdown=f"**{shift.name}**: {tally.sentence()}."
     )
