@@ -154,13 +154,20 @@ class Doctor:
                 json.loads(answer.read(1 << 20))
         except urllib.error.HTTPError as exc:
             if exc.code == 401:
-                raise Trouble(
-                    f"the class no longer accepts {self.invite.login!r} with this invite. Ask your instructor for a new one."
-                ) from exc
+                raise Trouble(self._why_refused()) from exc
             raise Trouble(f"the class server answers {exc.code} {exc.reason}. Tell your instructor.") from exc
         except (OSError, ValueError) as exc:
             raise Trouble(f"the class server can't be asked: {exc}.") from exc
         return f"{self.invite.login} is known"
+
+    def _why_refused(self) -> str:
+        """The database still answers a student who is suspended, with the reason."""
+        try:
+            self.database_login()
+        except Trouble as trouble:
+            if (said := str(trouble)).find("suspended") >= 0:
+                return said
+        return f"the class no longer accepts {self.invite.login!r} with this invite. Ask your instructor for a new one."
 
     def websocket(self) -> str:
         try:

@@ -24,7 +24,7 @@ import psutil
 from deployments.door import INSTRUCTOR, Door, reach
 from deployments.postgres import Postgres
 from deployments.prefect_api import PrefectApi
-from deployments.prefect_settings import CLIENT, PREFECT, SERVER, clean_environment
+from deployments.prefect_settings import CLIENT, POOLS, PREFECT, SERVER, clean_environment, job_template, prefect_file
 from deployments.processes import calmly, end, free_port, stop_trees, tree_of
 from gan_core.errors import StackError, StoreError
 from gan_core.files import write_private
@@ -38,7 +38,7 @@ PAUSE_SECONDS = 3  # for coordinators to end their iteration when the stack stop
 DRAIN_SECONDS = 5  # for shifts to submit their unit when the stack stops; then they are killed
 SERVER_PATIENCE = 1.5  # seconds for the Prefect server: it takes three to say goodbye, and has nothing left to write
 STACK = "CLASSGAN_STACK"  # which stack a process belongs to
-POOLS = {"students": "gan-student", "instructor": "process"}
+DEATHS = 3  # so many of one part within a minute are more than bad luck
 
 
 class LocalStack:
@@ -65,6 +65,8 @@ class LocalStack:
         self.door = door
         self.postgres = Postgres(self.home / "postgres")
         self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: dict[str, Callable[[], object]] = {"postgres": self.postgres.start}  # how each part is
+        self._deaths: dict[str, list[float]] = {}
         self.ui = ""
         self._port = 0
         self._mark = uuid4().hex  # in the environment of every process of this stack
@@ -205,8 +207,26 @@ class LocalStack:
                 start_new_session=True,  # Ctrl-C in the terminal is ours to hand on, in order
             )
         self.children[name] = child
+        self._started[name] = lambda: self.spawn(name, command, student)
         self._remember()
         return child
+
+    def look_after(self) -> list[str]:
+        """Start again what has ended by itself, and return its names; call it every second or so.
+
+        Raises:
+            StackError: it ends again and again.
+        """
+        parts = {**({"postgres": self.postgres.process} if self.postgres.process else {}), **self.children}
+        dead = [name for name, process in parts.items() if process.poll() is not None]
+        for name in dead:
+            now = time.monotonic()
+            self._deaths[name] = [at for at in self._deaths.get(name, []) if now - at < 60] + [now]
+            if len(self._deaths[name]) >= DEATHS:
+                raise StackError(f"{name} has ended {DEATHS} times within a minute; its log in {self.logs} says why.")
+            self._started[name]()
+            self._remember()
+        return dead
 
     def start_training(self, name: str, plan: dict[str, Any]) -> str:
         """Ask Prefect to run `train` with this plan; returns the run's id."""
@@ -356,31 +376,3 @@ def _is_engine(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return "prefect.engine" in process.cmdline()
     return False
-
-
-def job_template(kind: str) -> dict[str, Any]:
-    """A pool's template: only the variables that mean something to us."""
-    if kind != "process":
-        return {
-            "job_configuration": {"env": {}},
-            "variables": {"type": "object", "properties": {}},
-        }  # both are ignored there
-    return {
-        "job_configuration": {"command": "{{ command }}"},
-        "variables": {
-            "type": "object",
-            "properties": {
-                "command": {
-                    "type": "string",
-                    "default": f'"{sys.executable}" -P -m prefect.engine',
-                    "description": "Starts the flow.",
-                },
-            },
-        },
-    }
-
-
-def prefect_file() -> Path:
-    """prefect.yaml: beside the packages in a checkout, inside ours in an installation."""
-    here = Path(__file__).resolve().parent
-    return next(p for p in (here.parent / "prefect.yaml", here / "prefect.yaml") if p.exists())

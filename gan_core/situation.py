@@ -37,7 +37,10 @@ def _alive(view: Overview) -> str:
         silent = f"its coordinator ({view.leader}) has been silent for {view.leader_silent:.0f} s"
         if view.standbys:
             return f"{silent}; {view.standbys[0]} stands by and takes over within seconds. Nothing to do."
-        return f"{silent}, and nobody stands by. If that process is gone: classgan resume {view.name}"
+        return (
+            f"{silent}. If its process is gone, the class starts another one within half a minute; "
+            f"if that doesn't happen: classgan resume {view.name}"
+        )
     if view.state is not TrainingState.RUNNING:
         return f"{view.message or 'starting'}. Nothing to do."
     standby = f" Standing by: {', '.join(view.standbys)}." if view.standbys else ""

@@ -18,8 +18,7 @@ import httpx
 from poll import wait_until
 from websockets.sync.client import ClientConnection, connect
 
-from deployments.local_stack import POOLS, job_template, prefect_file
-from deployments.prefect_settings import CLIENT, PREFECT, SERVER
+from deployments.prefect_settings import CLIENT, POOLS, PREFECT, SERVER, job_template, prefect_file
 from deployments.processes import free_port
 
 # One for all: each new one reads the certificates of the world, which takes longer than most answers.

@@ -52,6 +52,8 @@ def classgan(tmp_path, monkeypatch, capsys):
         (["named", "yes"], "This machine hasn't joined a class yet"),
         (["status"], "There is no class in"),
         (["export-grades"], "Start with `classgan demo`"),
+        (["submit", "demo", "--name", "../evil"], "name is '../evil': a training's name has at most 50 small letters"),
+        (["submit", "demo", "--name", "x" * 51], "at most 50 small letters, digits and dashes, for example xxxxx"),
         (["worker", "Bad Name"], "can't be a worker's name: use up to 31 small letters"),
         (["worker", "instructor"], "'instructor' is taken"),
         (["worker", "ada"], "Start one with `classgan up`"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from deployments.local_stack import STACK, LocalStack
+from deployments.commands.demo import _terminated_as_interrupt
+from deployments.local_stack import DEATHS, STACK, LocalStack
+from deployments.postgres import Postgres
+from deployments.processes import endings
+from gan_core.errors import StackError
+from gan_core.store.engine import connect
 
 
 class Served(Exception):
@@ -85,3 +91,72 @@ def test_processes_that_a_killed_stack_did_not_note_are_ended_but_not_whoever_st
         timeout=60,
     )
     assert run.stdout == "still here; ended\n", run.stderr
+
+
+# What ends by itself
+
+
+def test_a_part_that_ends_is_started_again_and_one_that_always_does_is_named(tmp_path):
+    """kill -9 of one worker must not end a class; a worker that can't start must not be tried for ever."""
+    stack = LocalStack(tmp_path / "home", tmp_path / "outputs")
+    stack._make_folders()
+    try:
+        first = stack.spawn("worker-ada", [sys.executable, "-c", "import time; time.sleep(600)"])
+        assert stack.look_after() == []
+        first.kill()
+        first.wait()
+        assert stack.look_after() == ["worker-ada"]
+        assert stack.children["worker-ada"].poll() is None
+
+        stack.spawn("worker-alan", [sys.executable, "-c", ""]).wait()
+        for _ in range(DEATHS - 1):
+            assert stack.look_after() == ["worker-alan"]
+            stack.children["worker-alan"].wait()
+        with pytest.raises(StackError, match="worker-alan has ended 3 times within a minute; its log in "):
+            stack.look_after()
+    finally:
+        stack.stop()
+
+
+@pytest.mark.skipif(
+    not hasattr(signal, "SIGHUP"), reason="Windows closes its terminals otherwise; run this on Linux or macOS"
+)
+def test_a_closed_terminal_is_a_reason_to_stop_but_not_after_nohup():
+    with _terminated_as_interrupt(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert signal.SIGHUP not in endings()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.slow
+def test_a_database_is_found_again_where_it_was_and_never_in_a_strangers_folder(tmp_path):
+    """Workers and the class page that waited while a class was away go on when it is back."""
+    first = Postgres(tmp_path / "postgres")
+    first.start()
+    try:
+        url, sockets = first.url(), first.sockets
+    finally:
+        first.stop()
+    again = Postgres(tmp_path / "postgres")
+    again.start()
+    try:
+        assert again.url() == url
+        with connect(url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        with pytest.raises(StackError, match="Another PostgreSQL already works"):
+            Postgres(tmp_path / "postgres").start()
+        assert sockets.exists()  # of the one that works
+    finally:
+        again.stop()
+    sockets.mkdir(mode=0o777)
+    sockets.chmod(0o777)  # somebody was here first, and may come in
+    third = Postgres(tmp_path / "postgres")
+    third.start()
+    try:
+        assert third.sockets != sockets
+    finally:
+        third.stop()
+        sockets.rmdir()

@@ -80,7 +80,7 @@ def test_the_installed_package_finds_its_sql_and_deployments(installed, tmp_path
             installed / "bin" / "python",
             "-P",
             "-c",
-            "from gan_core.store.migrate import function_files; from deployments.local_stack import prefect_file\n"
+            "from gan_core.store.migrate import function_files; from deployments.prefect_settings import prefect_file\n"
             "print(len(function_files()), prefect_file())",
         ],
         cwd=tmp_path,

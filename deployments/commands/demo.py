@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -25,6 +25,7 @@ from deployments.commands.watch import worker_table
 from deployments.door import INSTRUCTOR, Door
 from deployments.local_stack import DRAIN_SECONDS, LocalStack
 from deployments.prefect_settings import PREFECT
+from deployments.processes import endings
 from gan_core.errors import StackError, TrainingError
 from gan_core.plan import Plan
 from gan_core.settings import settings
@@ -98,12 +99,11 @@ def stay_up(workers: int | None) -> None:
         ]
         console.print(Panel(Group(*lines), title="The class is up", expand=False), soft_wrap=True)
         try:
-            while all(child.poll() is None for child in stack.children.values()):
+            while True:
+                _look_after(stack)
                 time.sleep(REFRESH)
         except KeyboardInterrupt:
             return
-        dead = ", ".join(name for name, child in stack.children.items() if child.poll() is not None)
-        raise StackError(f"These parts of the class ended by themselves: {dead}. Their logs in {stack.logs} say why.")
 
 
 def join_here(name: str) -> None:
@@ -151,18 +151,29 @@ def _class_of(workers: int, door: Door | None = None) -> Generator[LocalStack]:
         with kept_queue(stack.database, lambda: reaching(stack)):
             yield stack
     finally:
-        console.print(f"Stopping; workers finish their unit first, up to {DRAIN_SECONDS} s …")
+        with suppress(OSError):  # the terminal may be gone: that is why we stop
+            console.print(f"Stopping; workers finish their unit first, up to {DRAIN_SECONDS} s …")
         stack.stop()
+
+
+def _look_after(stack: LocalStack) -> None:
+    for name in stack.look_after():
+        console.print(
+            f"[yellow]{name} ended by itself and was started again.[/yellow] Its log is in {stack.logs}.",
+            soft_wrap=True,
+        )
 
 
 @contextmanager
 def _terminated_as_interrupt() -> Generator[None]:
-    """A polite kill ends the class as orderly as Ctrl-C does; and Ctrl-C works in a script's background job too."""
+    """A polite kill, or a terminal that is closed, ends the class as orderly as Ctrl-C does; and Ctrl-C works in a
+    script's background job too. After `nohup` a closed terminal means nothing.
+    """
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupt) for number in endings()}
     try:
         yield
     finally:
@@ -179,6 +190,7 @@ def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run
     said = asked = 0.0
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
+            _look_after(stack)
             view = ledger.overview(connection, name)
             workers = ledger.workers(connection, name)
             if view is not None:

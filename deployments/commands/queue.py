@@ -66,6 +66,10 @@ def read_submission(source: str, name: str) -> foreign.Submission:
     Raises:
         PlanError: it can't be read or trained; says which field, and what is possible.
     """
+    if name and name != (possible := foreign.training_name(name)):
+        raise PlanError(
+            f"name is {name!r}: a training's name has at most 50 small letters, digits and dashes, for example {possible}."
+        )
     if source in PRESETS:
         return foreign.Submission(name=foreign.training_name(name or source), plan=preset(source))
     return foreign.from_values(_read(Path(source)), name, otherwise=Path(source).stem)

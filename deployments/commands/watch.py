@@ -21,7 +21,7 @@ from gan_core.pace import Presence, spoken
 from gan_core.settings import settings
 from gan_core.situation import sentence
 from gan_core.store import evaluations, events, ledger, student, trainings, watching
-from gan_core.store.engine import Link, connect
+from gan_core.store.engine import Link, connect, translated
 
 console = Console()
 
@@ -163,8 +163,10 @@ def print_mine(as_json: bool) -> None:
 
     Raises:
         InviteError: this machine never joined.
+        StoreError: the login is suspended, and why.
     """
-    with connect(_own_url()) as connection:
+    url = _own_url()
+    with connect(url) as connection, translated(url):
         units, images, seconds = student.my_credit(connection)
         machines = student.my_machines(connection)
         standings = student.leaderboard(connection)

@@ -24,7 +24,7 @@ from poll import wait_until
 from deployments.certificate import make
 from deployments.door import student_url
 from deployments.prefect_settings import clean_environment
-from gan_core.store import logins
+from gan_core.store import ledger, logins
 from gan_core.store.engine import connect
 from gan_core.units import TrainingState
 
@@ -87,6 +87,19 @@ def test_two_students_join_and_work_and_one_is_shut_out(campus, lesson):
     assert campus.images_of("ada") == earned > 0  # credit stays
     before = campus.iteration(lesson)
     campus.await_iteration(lesson, before + 3)  # the class goes on without her
+
+
+def test_who_is_suspended_reads_why(campus):
+    """The class server shuts them out like anyone without a login; the database still tells them the reason."""
+    invite = campus.invite("hedy")
+    with connect(campus.stack.database) as connection:
+        (row,) = (row for row in ledger.students(connection) if row.login == "hedy")
+        ledger.suspend(connection, row.id, "too loud")
+        assert campus.join(invite, "--no-start").wait(60) == 1
+        assert "bad  login: " in campus.said(invite)
+        assert "Your login is suspended: too loud. What you earned stays" in campus.said(invite)
+        ledger.suspend(connection, row.id, "")
+    assert campus.join(invite, "--no-start").wait(60) == 0  # the invite still holds
 
 
 def test_a_notebook_joins_shows_the_work_and_stops_at_the_interrupt_button(campus, lesson):

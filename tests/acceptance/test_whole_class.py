@@ -20,8 +20,8 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from deployments import local_stack
-from deployments.local_stack import LocalStack, prefect_file
-from deployments.prefect_settings import PREFECT
+from deployments.local_stack import LocalStack
+from deployments.prefect_settings import PREFECT, prefect_file
 from deployments.processes import free_port
 from gan_core.policies.sampling import cut_units
 from gan_core.settings import settings

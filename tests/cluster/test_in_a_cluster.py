@@ -18,8 +18,7 @@ from poll import wait_until
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-from deployments.local_stack import job_template
-from deployments.prefect_settings import ENTRYPOINT
+from deployments.prefect_settings import ENTRYPOINT, job_template
 from tasks.supply_pods import top_up_pods
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -103,7 +103,7 @@ def test_paused_failed_and_leaderless_trainings_say_how_to_go_on(school, short, 
         classgan,
         "halted",
         "has been silent for",
-        "and nobody stands by. If that process is gone: classgan resume halted",
+        "If its process is gone, the class starts another one within half a minute; if that doesn't happen: classgan resume halted",
     )
 
     classgan("cancel", "halted")

@@ -229,6 +229,10 @@ def test_work_faster_than_ever_proven_is_told_and_checked_and_nothing_else(conne
     assert events.latest(connection)[-1].kind is EventKind.FAST
     assert checks.waiting(connection, training) == 1
     assert student.my_credit(ada.connection)[:2] == (2, 32)
+    ada.work()  # checked as well, and not told again and again
+    assert [event.kind for event in events.latest(connection)].count(EventKind.FAST) == 1
+    assert checks.waiting(connection, training) == 2
+    record(connection, training, valid=True)
     record(connection, training, valid=True)  # proven now: never again at this speed
     connection.execute("UPDATE classgan.workers SET proven_speed = greatest(proven_speed, 1e6)")
     ada.work()

@@ -25,10 +25,13 @@ BEGIN
     -- machine has been shown to work honestly, so a fast one never trips: its first results, all checked, were fast too.
     speed := lease.images / greatest(0.001, extract(epoch FROM clock_timestamp() - lease.claimed_at));
     is_fast := speed > 3 * worker.proven_speed;
-    IF is_fast THEN
-        PERFORM classgan.note(training.id, lease.iteration, 'fast', format(
-            '%s handed in %s images of iteration %s at %s images/s; the fastest that it was shown to do honestly is %s. It is checked.',
-            classgan.called(worker.id), lease.images, lease.iteration, round(speed), round(worker.proven_speed)));
+    IF is_fast THEN  -- said once, until a check of it is done: it may only have been busy when it was checked before
+        IF NOT EXISTS (SELECT FROM checks AS k WHERE k.worker_id = worker.id AND k.checked_at IS NULL
+                       AND k.images_per_second > 3 * worker.proven_speed) THEN
+            PERFORM classgan.note(training.id, lease.iteration, 'fast', format(
+                '%s was faster at iteration %s (%s images/s) than a check has shown it to be (%s). This and the like are checked as far as there is time.',
+                classgan.called(worker.id), lease.iteration, round(speed), round(worker.proven_speed)));
+        END IF;
     ELSIF streak >= 10 AND chance >= 1.0 / streak THEN
         RETURN;
     END IF;
