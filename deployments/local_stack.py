@@ -329,7 +329,10 @@ class LocalStack:
         if left:
             self._say("ending what a killed class left running")
             end(left, 5)
-        shutil.rmtree(self.home / "shifts", ignore_errors=True)
+        for folder in (self.home / "shifts").glob("*-*"):
+            owner = folder.name.partition("-")[0]  # a worker in another terminal may have outlived the class
+            if not (owner.isdigit() and psutil.pid_exists(int(owner))):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _crash_stale_runs(self) -> None:
         """Runs that a killed or stopped stack left as running never will end by themselves: Prefect shall say so."""

@@ -27,6 +27,7 @@ SERVER = {
 
 # Short polls make the class quick.
 CLIENT = {
+    "DO_NOT_TRACK": "1",  # see be_untracked
     "PREFECT_WORKER_QUERY_SECONDS": "2",
     "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
@@ -44,6 +45,11 @@ CLIENT = {
 def clean_environment() -> dict[str, str]:
     """This process's environment for a child: nothing of the user's own Prefect set-up gets in."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+
+
+def be_untracked() -> None:
+    """What a class does is nobody else's business: Prefect would tell its makers that it is used, and say so at length."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
 
 
 REACH = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_API_SSL_CERT_FILE")  # address, login, certificate

@@ -7,6 +7,7 @@ tests/acceptance and tests/abuse cover every promise made here.
 
 import asyncio
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -218,10 +219,10 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def _shift_folder() -> Path:
-    """An empty folder for a shift's process to run in."""
+    """An empty folder for a shift's process to run in. Its name says whose it is: a class that starts here clears the dead's."""
     shifts = settings().home.resolve() / "shifts"
     shifts.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(dir=shifts))
+    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=shifts))
 
 
 async def _pinned_flow(flow_run: FlowRun) -> Flow[Any, Any]:

@@ -319,7 +319,9 @@ def faults_of(exc: ValidationError, whole: str) -> list[str]:
     """Each fault as a sentence: field, what is possible, and what was given. `whole` names what has no field of its own."""
     faults = []
     for error in exc.errors():
-        field = ".".join(str(part) for part in error["loc"]) or whole
+        # Of a knob that takes a number or a word, pydantic also says which of the two it tried.
+        parts = [str(part) for part in error["loc"] if not str(part).startswith(("constrained-", "literal["))]
+        field = ".".join(parts) or whole
         got = "" if field == whole or error["type"] == "extra_forbidden" else f" (got {error['input']!r})"
         faults.append(f"{field}: {error['msg'].removeprefix('Value error, ')}{got}")
     return faults

@@ -1,5 +1,6 @@
 """Draw the fixed-noise grid, and show how the training stands."""
 
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from gan_core.coordinator import Snapshot
     from gan_core.store import ledger
 
+log = logging.getLogger("classgan.sample")
+
 
 @task(task_run_name="sample it {snapshot.iteration}", cache_policy=NO_CACHE, persist_result=False)
 def sample(snapshot: "Snapshot", is_last: bool = False) -> None:
@@ -23,7 +26,10 @@ def sample(snapshot: "Snapshot", is_last: bool = False) -> None:
     from gan_core.store.engine import Link
 
     png = pictures.sample_grid(snapshot.plan, snapshot.average)
-    write_whole(settings().outputs / snapshot.name / "samples" / f"iteration_{snapshot.iteration:06d}.png", png)
+    try:
+        write_whole(settings().outputs / snapshot.name / "samples" / f"iteration_{snapshot.iteration:06d}.png", png)
+    except OSError as exc:
+        log.error("%s: %s. Make room; the database has this picture.", exc.filename, exc.strerror)
     with Link(settings().database_url) as link:
         link.call(lambda c: trainings.save_sample(c, snapshot.training_id, snapshot.iteration, png))
         overview = link.call(lambda c: ledger.overview(c, snapshot.name))

@@ -93,6 +93,18 @@ def test_processes_that_a_killed_stack_did_not_note_are_ended_but_not_whoever_st
     assert run.stdout == "still here; ended\n", run.stderr
 
 
+def test_what_a_dead_worker_left_is_cleared_and_what_a_living_one_needs_stays(tmp_path):
+    """`classgan worker` in another terminal outlives a class, and its shift's folder lies in the class's."""
+    stack = LocalStack(tmp_path / "home", tmp_path / "outputs")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    shifts = stack.home / "shifts"
+    for owner in (os.getpid(), dead.pid):
+        (shifts / f"{owner}-x1y2").mkdir(parents=True)
+    stack._end_leftovers()
+    assert [folder.name for folder in shifts.iterdir()] == [f"{os.getpid()}-x1y2"]
+
+
 # What ends by itself
 
 

@@ -15,6 +15,7 @@ from deployments.cli.students import students
 from deployments.cli.trainings import trainings
 from deployments.cli.watch import watch
 from deployments.commands.help import more
+from deployments.prefect_settings import be_untracked
 from gan_core.errors import GanError
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point: our own errors are a sentence and exit code 1, not a traceback."""
+    be_untracked()
     try:
         app()
     except GanError as exc:

@@ -97,7 +97,8 @@ def stay_up(workers: int | None) -> None:
             f"logs              {stack.logs}",
             "stop              Ctrl-C",
         ]
-        console.print(Panel(Group(*lines), title="The class is up", expand=False), soft_wrap=True)
+        console.rule("The class is up")
+        console.print(*lines, sep="\n", soft_wrap=True, highlight=False)
         try:
             while True:
                 _look_after(stack)
@@ -277,7 +278,10 @@ def _summarise(connection: Connection, name: str, plan: Plan, started: float) ->
         images = open_with_bar(plan, settings().cache)
         if images.labels is not None:
             distance = distance_of(plan, generator.average, train_yardstick(images))
-            table.add_row("Frechet distance", f"{distance:.1f}  (1.6 is perfect, about 10 well readable, 1,800 noise)")
+            table.add_row(
+                "Frechet distance by a classifier",
+                f"{distance:.1f}  (1.6 is perfect, about 10 well readable, 1,800 noise)",
+            )
     table.add_row("iterations", f"{row.iteration} of {row.images / max(1, row.iteration):,.0f} images")
     table.add_row("images seen", f"{row.images:,}")
     table.add_row(

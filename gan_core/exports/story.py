@@ -179,7 +179,7 @@ def _quality(evaluated: tuple[Evaluation, ...] | list[Evaluation]) -> str:
     rows = [
         f"| figure | iteration {last.iteration:,} | iteration {best.iteration:,} (best) |",
         "|---|---|---|",
-        f"| Frechet distance, lower is better | {last.frechet:.1f} | {best.frechet:.1f} |",
+        f"| Frechet distance in random features, lower is better | {last.frechet:.1f} | {best.frechet:.1f} |",
         f"| sliced Wasserstein distance, lower is better | {last.wasserstein:.1f} | {best.wasserstein:.1f} |",
         f"| diversity, 100% is as varied as the data | {last.diversity:.0%} | {best.diversity:.0%} |",
         f"| coverage, share of the data that has a sample nearby | {last.coverage:.0%} | {best.coverage:.0%} |",
