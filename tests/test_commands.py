@@ -117,3 +117,21 @@ def test_settings_that_make_no_sense_are_named(tmp_path):
 
 def test_the_command_lives_in_the_environments_folder():
     assert (Path(sys.executable).parent / "classgan").exists()
+
+
+def test_what_is_made_lies_where_the_setting_says(classgan, cache, monkeypatch, tmp_path):
+    """CLASSGAN_OUTPUTS moves all that commands write without being told where."""
+    monkeypatch.setenv("CLASSGAN_HOME", str(cache.parent / "home of outputs"))
+    monkeypatch.setenv("CLASSGAN_OUTPUTS", str(tmp_path / "elsewhere"))
+    small = (
+        "iterations=1",
+        "batch_size=8",
+        "generator_width=4",
+        "discriminator_width=4",
+        "images_per_unit=16",
+        "quorum=48",
+    )
+    code, text = classgan("train-local", *(word for change in small for word in ("--set", change)))
+    assert code == 0, text
+    assert (tmp_path / "elsewhere" / "local" / "generator.safetensors").exists()
+    assert not (tmp_path / "outputs").exists()

@@ -46,9 +46,10 @@ def runs_show(name: Name, as_json: JsonOption = False) -> None:
 @runs.command("compare")
 def runs_compare(
     names: Annotated[list[str], typer.Argument(metavar="NAME NAME...", help="Two trainings or more.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The picture of their curves, as .png.")] = Path(
-        "outputs/comparison.png"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The picture of their curves, as .png; left out, outputs/comparison.png."),
+    ] = None,
 ) -> None:
     """Show how trainings differ, in plan, versions and results, with a picture of their curves."""
     from deployments.commands.runs import compare_runs

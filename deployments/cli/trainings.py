@@ -113,9 +113,10 @@ def train_local(
     plain: Annotated[
         bool, typer.Option("--plain", help="The ordinary loop: one Adam for the whole training, no units.")
     ] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the generator and its pictures.")] = Path(
-        "outputs/local"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for the generator and its pictures; left out, outputs/local."),
+    ] = None,
 ) -> None:
     """Train in this one process: the reference that a class must equal, and the way to train alone."""
     from deployments.commands.plans import plan_from

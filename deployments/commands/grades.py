@@ -13,6 +13,7 @@ from gan_core.exports import grades, rubric
 from gan_core.exports.grades import Row
 from gan_core.exports.rubric import Rubric
 from gan_core.files import write_private
+from gan_core.settings import settings
 from gan_core.store.engine import connect
 
 console = Console()
@@ -31,7 +32,7 @@ def export(out: Path | None, kind: str | None, rubric_file: Path | None) -> None
             f"{out} is a {single} table, and --format is {kind}. Name a folder with --out, or leave --format out."
         )
     if out is None:
-        out = Path("outputs/grades.csv") if kind in (None, "csv") else Path("outputs/grades")
+        out = settings().outputs / ("grades.csv" if kind in (None, "csv") else "grades")
     kinds = tuple(grades.FORMATS) if kind in (None, "all") else (kind,)
     rules = rubric.read(rubric_file)
     rows = _rows(rules)

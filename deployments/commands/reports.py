@@ -134,7 +134,7 @@ def open_with_bar(plan: Plan, cache: Path):
         )
 
 
-def train_here(plan: Plan, plain: bool, out: Path) -> None:
+def train_here(plan: Plan, plain: bool, out: Path | None) -> None:
     """Train in this process; writes generator, grid and timeline."""
     import torch
 
@@ -144,6 +144,7 @@ def train_here(plan: Plan, plain: bool, out: Path) -> None:
 
     if settings().threads:
         torch.set_num_threads(settings().threads)
+    out = out or settings().outputs / "local"
     out.mkdir(parents=True, exist_ok=True)  # a place that can't be written must not cost the training
     images = open_with_bar(plan, settings().cache)
     grids: list[tuple[int, bytes]] = []

@@ -106,7 +106,7 @@ def _figures(rows: Sequence[dict[str, Any]], figures: Sequence[str], *facts: str
     return table
 
 
-def compare_runs(names: Sequence[str], out: Path) -> None:
+def compare_runs(names: Sequence[str], out: Path | None) -> None:
     """Tables of what differs, and a picture.
 
     Raises:
@@ -115,6 +115,7 @@ def compare_runs(names: Sequence[str], out: Path) -> None:
     """
     from gan_core.curves import draw_comparison
 
+    out = out or settings().outputs / "comparison.png"
     if len(set(names)) < 2:
         raise TrainingError(
             "Name two trainings or more: classgan runs compare NAME NAME. `classgan runs list` has them."

@@ -340,5 +340,5 @@ def test_whatever_is_beyond_the_ordinary_leaves_a_sentence(connection, training,
     assert [kind for kind, _ in told] == ["silent", "again", "late", "given back"]
     assert "instructor (desk) lost unit 0 of iteration 0: nothing was heard of it since" in told[0][1]
     assert told[1][1] == "instructor (laptop) took unit 0 of iteration 0 over from instructor (desk)."
-    assert "did not count: the lease ran out and another worker took over" in told[2][1]
+    assert "did not enter the model: the lease ran out and another worker took over" in told[2][1]
     assert told[3][1] == "instructor (laptop) gave unit 1 of iteration 0 back: the disk is full."

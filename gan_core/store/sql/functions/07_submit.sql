@@ -79,7 +79,7 @@ BEGIN
         AND NOT EXISTS (SELECT FROM leases WHERE units_of = mine.units_of AND ended_at IS NULL);
         UPDATE workers SET last_seen = now(), message = why WHERE id = mine.worker_id;
         PERFORM classgan.note(mine.training_id, mine.iteration, answer::text, format(
-            'An answer of %s for %s of iteration %s did not count: %s.', classgan.called(mine.worker_id),
+            'An answer of %s for %s of iteration %s did not enter the model: %s.', classgan.called(mine.worker_id),
             CASE mine.units WHEN 1 THEN 'unit ' || mine.first_ordinal ELSE mine.units || ' units' END, mine.iteration, why));
         PERFORM pg_notify('classgan_work', '');
     END IF;

@@ -35,7 +35,7 @@ BEGIN
         DELETE FROM gradients USING missed WHERE contribution_id = missed.id
     ), noted AS (
         INSERT INTO events (training_id, iteration, kind, text)
-        SELECT p_training, p_iteration, 'late', format('An answer of %s for unit %s of iteration %s did not count: the iteration closed just then.',
+        SELECT p_training, p_iteration, 'late', format('An answer of %s for unit %s of iteration %s did not enter the model: the iteration closed just then.',
             classgan.called(worker_id), first_ordinal, p_iteration)
         FROM missed WHERE p_refused = ''
     )
