@@ -200,6 +200,20 @@ def test_a_gang_lets_go_of_a_machine_that_another_can_use_better():
 
 
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))
+def test_who_needs_little_leaves_the_large_machine_and_the_one_that_others_can_use(name):
+    """Equally tight, and faster, yet the second training could work on no other."""
+    modest, large = Wanted(id=1, max_workers=1), Wanted(id=2, gpus=2)
+    machines = [Machine(id=1, gpus=1, memory_mb=4_096, speed=50), Machine(id=2, gpus=2, memory_mb=8_192, speed=200)]
+    found = look(machines, [modest, large], name)
+    assert {n: p.training for n, p in found.placements.items()} == {1: 1, 2: 2}
+
+    modest, other = Wanted(id=1, max_workers=1), Wanted(id=2)
+    machines = [Machine(id=1, speed=200), Machine(id=2, speed=50, failed=frozenset({2}))]
+    found = look(machines, [modest, other], name)
+    assert {n: p.training for n, p in found.placements.items()} == {1: 2, 2: 1}
+
+
+@pytest.mark.parametrize("name", sorted(PLACEMENTS))
 def test_a_bid_never_falls_when_somebody_is_given_a_machine(name):
     """What makes a round quick: an old bid is a lower bound."""
     machine, wanted = Machine(id=1, gpus=2, memory_mb=8_192), Wanted(id=1, gpus=1, images_left=1_000)

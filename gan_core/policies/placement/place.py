@@ -103,13 +103,19 @@ class Pool:
     def gang(self, wanted: Wanted) -> list[Machine]:
         """Its least number of machines: those it has, then the tightest fit. None if there are too few.
 
-        Of equal ones the slowest, which leaves the policy the others to share out; the fastest, if it may have no more.
+        Of equally tight ones the smallest, and those that are of no use to somebody else: others may need more. Of equal
+        ones the slowest, which leaves the policy the others to share out; the fastest, if it may have no more.
         """
         pace = -1 if wanted.max_workers == wanted.min_workers else 1
         mine = [m for m in self.own[wanted.id] if self.holds(m) and fits(m, wanted)]
         found = sorted(mine, key=lambda m: (waste(m, wanted), pace * m.speed, m.id))[: wanted.min_workers]
         fitting = [(kind, m) for kind, m in self.kinds() if fits(m, wanted)]
-        for kind, _ in sorted(fitting, key=lambda pair: (waste(pair[1], wanted), pace * pair[0].doubling)):
+
+        def cost(pair: tuple[Kind, Machine]) -> tuple[float, ...]:
+            kind, example = pair
+            return waste(example, wanted), kind.gpus, kind.memory_mb, -len(kind.failed), pace * kind.doubling
+
+        for kind, _ in sorted(fitting, key=cost):
             for machine in self.free[kind].values():
                 if len(found) >= wanted.min_workers:
                     return found
