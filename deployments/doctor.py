@@ -165,8 +165,8 @@ class Doctor:
         try:
             self.database_login()
         except Trouble as trouble:
-            if (said := str(trouble)).find("suspended") >= 0:
-                return said
+            if "suspended" in str(trouble):
+                return str(trouble)
         return f"the class no longer accepts {self.invite.login!r} with this invite. Ask your instructor for a new one."
 
     def websocket(self) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -177,7 +178,8 @@ def _short_folder(folder: Path, user: str | None) -> Path:
     name = f"classgan-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
     if os.name == "posix":
         path = Path(tempfile.gettempdir()) / name
-        path.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
         facts = path.lstat()
         if stat.S_ISDIR(facts.st_mode) and not facts.st_mode & 0o077 and facts.st_uid in {os.geteuid(), _uid(user)}:
             if user:

@@ -14,7 +14,7 @@ import pytest
 
 from deployments.commands.demo import _terminated_as_interrupt
 from deployments.local_stack import DEATHS, STACK, LocalStack
-from deployments.postgres import Postgres
+from deployments.postgres import Postgres, _short_folder
 from deployments.processes import endings
 from gan_core.errors import StackError
 from gan_core.store.engine import connect
@@ -172,3 +172,10 @@ def test_a_database_is_found_again_where_it_was_and_never_in_a_strangers_folder(
     finally:
         third.stop()
         sockets.rmdir()
+    sockets.symlink_to(tmp_path)  # or leads us somewhere
+    try:
+        elsewhere = _short_folder(tmp_path / "postgres", None)
+    finally:
+        sockets.unlink()
+    assert elsewhere != sockets
+    elsewhere.rmdir()
