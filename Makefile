@@ -26,7 +26,7 @@ export-grades: $(VENV)/installed-instructor  ## write every student's credit to 
 check: $(VENV)/installed-dev  ## lint, types, import contracts and layout, in seconds
 	@"$(BIN)/ruff" check . && "$(BIN)/ruff" format --check .
 	@"$(BIN)/ty" check --quiet
-	@"$(BIN)/python" -m pytest -q tests/test_layout.py tests/test_docs.py
+	@"$(BIN)/python" -m pytest -q tests/house/test_layout.py tests/house/test_docs.py
 
 test: $(VENV)/installed-dev  ## every test but the rehearsal's: real PostgreSQL, real Prefect, real workers, in two processes
 	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m "not rehearsal"
@@ -38,7 +38,7 @@ test-quick: $(VENV)/installed-dev  ## without the tests that start whole stacks
 	@"$(BIN)/python" -m pytest -q -m "not slow and not rehearsal"
 
 soak: $(VENV)/installed-dev  ## a class in which something breaks every few seconds; make soak MINUTES=60 SEED=7
-	@PYTHONPATH=tests "$(BIN)/python" -m faults.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=tests/helpers "$(BIN)/python" -m faults.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/installed-dev  ## speed, bytes and quality, as ratios measured in this run
 	@"$(BIN)/python" -m bench

@@ -15,18 +15,20 @@ from rich.console import Console
 from bench.measure import warm_up
 from bench.options import Options
 from bench.report import Row, Section, at_most
+from gan_core.coordinator.gates import Gates, Sketcher
 from gan_core.data.images import ImageSet, open_images
 from gan_core.errors import PayloadError
-from gan_core.gates import Gates, Sketcher
-from gan_core.gradients import contribute
-from gan_core.models import PARTS, Networks, Vectors, layout_of
-from gan_core.plan import AggregationName, Plan, preset
+from gan_core.networks.gradients import contribute
+from gan_core.networks.models import Networks, layout_of
+from gan_core.networks.reference import train_plain
+from gan_core.networks.update import State, advance, aggregate_all, initial_state
+from gan_core.plan import AggregationName, Plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.policies.sampling import cut_units
-from gan_core.quality import distance_of, train_yardstick
-from gan_core.trainer import train_plain
+from gan_core.presets import preset
+from gan_core.quality.classifier import distance_of, train_yardstick
 from gan_core.units import WorkUnit
-from gan_core.update import State, advance, aggregate_all, initial_state
+from gan_core.vectors import PARTS, Vectors
 
 WORKERS = 8
 HOSTILE = (3, 6)  # the places of the hostile ones: the first of them, or both

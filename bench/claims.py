@@ -15,7 +15,8 @@ from bench.report import Row, Section, at_least
 from bench.school import School, school
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units
-from gan_core.store import queue, student, trainings
+from gan_core.store import student
+from gan_core.store.coordinator import trainings, unit_queue
 from gan_core.store.engine import connect
 from gan_core.units import TrainingState
 
@@ -48,7 +49,7 @@ class Desk:
             row = trainings.create(connection, f"claims-{self.trainings}", plan.model_dump(mode="json"))
             trainings.start(connection, row.id, "data", 10**7, 100, b"weights")
             cut, position = cut_units(plan, 0, 10**7)
-            queue.create_units(connection, row.id, 0, sum(u.images for u in cut), position, cut)
+            unit_queue.create_units(connection, row.id, 0, sum(u.images for u in cut), position, cut)
         return row.id
 
     def close(self, training: int) -> None:

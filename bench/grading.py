@@ -11,8 +11,8 @@ from bench.options import Options
 from bench.report import Row, Section, at_most
 from bench.school import school
 from gan_core.exports import grades, rubric
-from gan_core.store import work
 from gan_core.store.engine import connect
+from gan_core.store.viewers import work_done
 
 LIMIT = 5.0  # seconds
 BY_HAND = "all contributions fetched, images added up in Python"
@@ -68,7 +68,7 @@ def run(options: Options) -> Section:
         taken = interleaved(
             {
                 BY_HAND: lambda: seconds(by_hand),
-                "work, added up in the database": lambda: seconds(lambda: work.done(connection)),
+                "work, added up in the database": lambda: seconds(lambda: work_done.done(connection)),
                 everything: lambda: seconds(export),
             },
             rounds,

@@ -7,10 +7,11 @@ import torch
 from bench.measure import interleaved, median, ratio, seconds_of
 from bench.options import Options
 from bench.report import Row, Section, at_least
-from gan_core.gradients import discriminator_gradient, generator_gradient
-from gan_core.losses import LOSSES
-from gan_core.models import Networks
-from gan_core.plan import Plan, preset
+from gan_core.networks.gradients import discriminator_gradient, generator_gradient
+from gan_core.networks.losses import LOSSES
+from gan_core.networks.models import Networks
+from gan_core.plan import Plan
+from gan_core.presets import preset
 
 BASELINE, OURS = "default layout", "channels_last"
 FORMATS = {BASELINE: torch.contiguous_format, OURS: torch.channels_last}

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from bench.children import say
 from bench.measure import warm_up
 from bench.spans import traced
-from gan_core.coordinator import Coordinator
+from gan_core.coordinator.coordinator import Coordinator
 from gan_core.plan import Plan
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from bench.options import Options
 from bench.report import Judgement, Row, Section
-from gan_core.policies.placement.place import place
-from gan_core.policies.placement.table import PLACEMENTS
-from gan_core.policies.placement.values import Machine, Wanted
+from gan_core.machines import Machine, Wanted
+from gan_core.scheduler.placement.place import place
+from gan_core.scheduler.placement.table import PLACEMENTS
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "placement.png"
 HOUR = 3_600.0

@@ -12,13 +12,14 @@ from bench.measure import warm_up
 from bench.options import Options
 from bench.report import Row, Section, at_most
 from bench.school import School, school
-from gan_core.coordinator import Coordinator
+from gan_core.coordinator.coordinator import Coordinator
 from gan_core.data.images import ImageSet, open_images
-from gan_core.models import Vectors
-from gan_core.plan import Plan, preset
-from gan_core.quality import Yardstick, distance_of, train_yardstick
-from gan_core.trainer import train_plain
-from gan_core.update import State
+from gan_core.networks.reference import train_plain
+from gan_core.networks.update import State
+from gan_core.plan import Plan
+from gan_core.presets import preset
+from gan_core.quality.classifier import Yardstick, distance_of, train_yardstick
+from gan_core.vectors import Vectors
 
 POINTS = 8  # snapshots over the time
 WORKERS = ("ada", "grace", "alan")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.children import Child, children
-from deployments.postgres import OWNER, Postgres
+from deployments.local.postgres import OWNER, Postgres
 from gan_core.plan import Plan
 from gan_core.settings import settings
 from gan_core.store.engine import connect

@@ -14,12 +14,13 @@ from bench.options import Options
 from bench.report import Row, Section, at_least
 from bench.school import School, school
 from bench.simulated import JITTER, STALL, STALL_EVERY, Machine, Work
-from gan_core.coordinator import Coordinator
-from gan_core.models import Vectors, layout_of
+from gan_core.coordinator.coordinator import Coordinator
+from gan_core.networks.models import layout_of
+from gan_core.networks.update import initial_state
 from gan_core.plan import Plan
 from gan_core.policies.codecs import encode
 from gan_core.store.engine import connect
-from gan_core.update import initial_state
+from gan_core.vectors import Vectors
 
 MACHINES = (2, 8, 32)
 SLOWEST, SPAN = 20.0, 8.0  # images a second, and how many times faster the fastest machine is

@@ -13,9 +13,10 @@ from bench.photos import make_photos
 from bench.report import Row, Section, at_least
 from bench.school import School, school
 from gan_core.data.images import ImageSet, open_images
-from gan_core.losses import LOSSES
-from gan_core.models import Networks
-from gan_core.plan import Plan, preset
+from gan_core.networks.losses import LOSSES
+from gan_core.networks.models import Networks
+from gan_core.plan import Plan
+from gan_core.presets import preset
 from gan_core.store.engine import connect
 
 PHOTOS = 1_280

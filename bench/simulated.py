@@ -8,10 +8,10 @@ from uuid import uuid4
 
 from psycopg import Connection
 
-from gan_core.shift import HEARTBEAT, TICK
 from gan_core.store import student
 from gan_core.store.engine import connect, wait_for_notice
 from gan_core.units import Lease, Measures
+from gan_core.worker.shift import HEARTBEAT, TICK
 
 JITTER = 0.2  # a unit takes up to this share longer or shorter than the last one
 STALL_EVERY, STALL = 8, 5.0  # a machine that stalls takes so many times its usual time for each eighth lease

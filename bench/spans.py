@@ -10,17 +10,17 @@ from types import CodeType, FrameType
 
 # (what it is called here, module, function). None of them calls another one of these, so their times add up.
 STEPS = (
-    ("fetch", "gan_core.store.queue", "payload"),
+    ("fetch", "gan_core.store.coordinator.unit_queue", "payload"),
     ("decode", "gan_core.policies.codecs", "decode"),
-    ("aggregate", "gan_core.update", "Aggregate.add"),
-    ("aggregate", "gan_core.update", "Aggregate.result"),
-    ("step", "gan_core.update", "advance"),
-    ("check", "gan_core.update", "is_finite"),
+    ("aggregate", "gan_core.networks.update", "Aggregate.add"),
+    ("aggregate", "gan_core.networks.update", "Aggregate.result"),
+    ("step", "gan_core.networks.update", "advance"),
+    ("check", "gan_core.networks.update", "is_finite"),
     ("encode", "gan_core.policies.codecs", "encode"),
-    ("publish", "gan_core.store.trainings", "publish"),
-    ("checkpoint", "gan_core.checkpoints", "Checkpoints.write_behind"),
+    ("publish", "gan_core.store.coordinator.trainings", "publish"),
+    ("checkpoint", "gan_core.coordinator.checkpoints", "Checkpoints.write_behind"),
     ("units", "gan_core.policies.sampling", "cut_units"),
-    ("units", "gan_core.store.queue", "create_units"),
+    ("units", "gan_core.store.coordinator.unit_queue", "create_units"),
 )
 LABELS = tuple(dict.fromkeys(label for label, *_ in STEPS))
 

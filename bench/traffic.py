@@ -2,10 +2,10 @@
 
 from bench.options import Options
 from bench.report import Judgement, Row, Section, at_most
-from gan_core.models import layout_of
-from gan_core.plan import preset
+from gan_core.networks.models import layout_of
+from gan_core.networks.update import initial_state
 from gan_core.policies.codecs import CODECS, encode, payload_size
-from gan_core.update import initial_state
+from gan_core.presets import preset
 
 GRADIENT_IMAGES = 320  # one unit of averaged gradients
 LOCAL_IMAGES = 100 * 128  # 100 local steps of 128 images

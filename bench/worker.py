@@ -8,7 +8,7 @@ import torch
 
 from bench.children import when_stdin_closes
 from bench.measure import warm_up
-from gan_core.shift import Shift
+from gan_core.worker.shift import Shift
 
 
 def main(url: str, name: str, cache: str, threads: str) -> None:

@@ -1,4 +1,4 @@
-"""Rewrites the pages that follow from the code: `python docs/generate.py`. tests/test_docs.py fails when one is old."""
+"""Rewrites the pages that follow from the code: `python docs/generate.py`. tests/house/test_docs.py fails when one is old."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,9 @@ from typing import Any
 import typer
 
 from deployments.cli import app
-from deployments.commands.plans import limits
-from gan_core.plan import FIXED, PRESETS, Plan
+from deployments.cli.trainings.plans import limits
+from gan_core.plan import FIXED, Plan
+from gan_core.presets import PRESETS
 from gan_core.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -36,8 +36,8 @@ def gradient_compute(
     """Work a shift; returns the images that were accepted, or why it couldn't go on."""
     import torch
 
-    from gan_core.machine import device_names
-    from gan_core.shift import Shift
+    from gan_core.networks.devices import device_names
+    from gan_core.worker.shift import Shift
 
     show_log()
     mine = settings()

@@ -6,7 +6,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 
 from gan_core.settings import settings
-from tasks.crash_vanished import crash, vanished_shifts
+from tasks.background.crash_vanished import crash, vanished_shifts
 from tasks.show_log import show_log
 
 log = logging.getLogger("classgan.housekeeping")
@@ -20,13 +20,13 @@ log = logging.getLogger("classgan.housekeeping")
 )
 def housekeeping() -> int:
     """Returns how many leases ran out. Run it as often as you like."""
-    from gan_core.store import checks, queue
+    from gan_core.store.coordinator import checks, unit_queue
     from gan_core.store.engine import connect
 
     show_log()
     with connect(settings().database_url) as connection:
-        freed = queue.expire_leases(connection)
-        dropped = queue.drop_spent_gradients(connection)
+        freed = unit_queue.expire_leases(connection)
+        dropped = unit_queue.drop_spent_gradients(connection)
         checks.drop_stale(connection)
     with get_client(sync_client=True) as client:
         crash(client, vanished_shifts(client))

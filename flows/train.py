@@ -8,29 +8,30 @@ from prefect.futures import PrefectConcurrentFuture, PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
 
-from gan_core.demand import Demand
 from gan_core.errors import Finished, LeadLost
-from gan_core.plan import PRESETS, Plan
+from gan_core.plan import Plan
+from gan_core.presets import PRESETS
+from gan_core.scheduler.demand import Demand
 from gan_core.settings import settings
-from tasks import signs
 from tasks.aggregate import aggregate
 from tasks.await_gradients import await_gradients
-from tasks.check_work import checked_work
+from tasks.background import prefect_events
+from tasks.background.check_work import checked_work
+from tasks.background.evaluate import Yardstick, evaluate
+from tasks.background.keep_model import keep_model
+from tasks.background.keep_queue import kept_queue
+from tasks.background.push_to_hub import HubPushes, hub_pushes
+from tasks.background.report import report
+from tasks.background.supply_shifts import supplied_shifts
 from tasks.create_units import create_units
 from tasks.enter_queue import enter_queue
-from tasks.evaluate import Yardstick, evaluate
-from tasks.keep_model import keep_model
-from tasks.keep_queue import kept_queue
 from tasks.lead import lead
 from tasks.push import push
-from tasks.push_to_hub import HubPushes, hub_pushes
-from tasks.report import report
 from tasks.sample import sample
 from tasks.show_log import show_log
-from tasks.supply_shifts import supplied_shifts
 
 if TYPE_CHECKING:
-    from gan_core.coordinator import Coordinator
+    from gan_core.coordinator.coordinator import Coordinator
 
 log = logging.getLogger("classgan.train")
 
@@ -76,7 +77,7 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"], demand: Demand = 
                 _iterate(training, hub)
                 return training.state.iteration
         except Finished as exc:
-            signs.ended(name)
+            prefect_events.ended(name)
             log.info("Training %r: %s.", name, exc)
             return exc.iteration
         except LeadLost as exc:
@@ -96,7 +97,7 @@ def _iterate(training: "Coordinator", hub: HubPushes) -> None:
         if isinstance(gathered, Finished):
             raise gathered
         aggregate(training, number, gathered)
-        signs.moved(training.name)
+        prefect_events.moved(training.name)
         beside = [future for future in beside if not _is_done(future)]
         if len(beside) > WAITING and not training.is_done:
             continue  # Prefect's server is away, and they wait for it
@@ -108,7 +109,7 @@ def _iterate(training: "Coordinator", hub: HubPushes) -> None:
         if training.is_due(training.plan.push_interval):
             beside.append(push.submit(training.snapshot(), hub, is_last=training.is_done))
     training.finish()
-    signs.ended(training.name)
+    prefect_events.ended(training.name)
     beside.append(report.submit(training.name))
     beside.append(keep_model.submit(training.name))
     for future in beside:

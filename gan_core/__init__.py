@@ -1,0 +1,3 @@
+from gan_core.moved import put_up_signpost
+
+put_up_signpost()

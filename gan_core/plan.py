@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -257,6 +256,25 @@ class Plan(BaseModel):
         """Share of the training that is done, 0 to 1."""
         return min(1.0, position / (self.epochs * images) if self.epochs else iteration / self.iterations)
 
+    def useful_workers(self) -> int | None:
+        """Workers that an iteration has units for; None if it grows with them."""
+        return None if self.quorum == "auto" else max(1, -(-self.quorum // self.images_per_unit))
+
+    def images_left(self, iteration: int, position: int, images: int, data_images: int) -> int:
+        """Images that the training still has to see.
+
+        Args:
+            position: images handed out so far.
+            images: seen by the newest weights: tells how large iterations are when the plan leaves it open.
+            data_images: in the data set; 0 while nobody has looked.
+        """
+        if self.epochs:
+            return max(0, round(self.epochs * data_images) - position) if data_images else round(self.epochs * 10_000)
+        size = self.quorum
+        if size == "auto":
+            size = images // iteration if iteration else self.quorum_for([None])[0]
+        return max(0, self.iterations - iteration) * size
+
     def quorum_for(self, speeds: Sequence[float | None]) -> tuple[int, float]:
         """Images that close an iteration, and the seconds that leases are sized for, with machines of these speeds.
 
@@ -325,69 +343,3 @@ def faults_of(exc: ValidationError, whole: str) -> list[str]:
         got = "" if field == whole or error["type"] == "extra_forbidden" else f" (got {error['input']!r})"
         faults.append(f"{field}: {error['msg'].removeprefix('Value error, ')}{got}")
     return faults
-
-
-PRESETS: Mapping[str, Plan] = MappingProxyType(
-    {
-        # Digits a person can read after about two minutes on two cores.
-        "demo": Plan(),
-        # Radford et al. 2015 (arXiv:1511.06434), section 4, trained with averaged gradients: 3,576,704 + 2,765,568 parameters.
-        "dcgan": Plan(
-            data="celeba",
-            image_size=64,
-            channels=3,
-            mirror=True,
-            model="dcgan",
-            latent_dim=100,
-            generator_width=64,
-            discriminator_width=64,
-            loss="bce",
-            learning_rate_g=2e-4,
-            learning_rate_d=2e-4,
-            batch_size=64,
-            ema_half_life=0,
-            contribution="gradient",
-            images_per_unit=320,
-            quorum=960,
-            codec="int8",
-            weights_codec="float16",
-            iterations=5_000,
-            sample_interval=25,
-            push_interval=100,
-            evaluate_interval=100,
-        ),
-        # The same size, made to last: spectral norm and hinge loss (Miyato et al. 2018, arXiv:1802.05957), averaged generator.
-        "better": Plan(
-            data="celeba",
-            image_size=64,
-            channels=3,
-            mirror=True,
-            model="spectral",
-            latent_dim=128,
-            generator_width=64,
-            discriminator_width=64,
-            loss="hinge",
-            learning_rate_g=2e-4,
-            learning_rate_d=4e-4,
-            beta1=0.0,
-            batch_size=64,
-            ema_half_life=50_000,
-            images_per_unit=1_280,
-            quorum=5_120,
-            codec="int8",
-            weights_codec="float16",
-            iterations=2_000,
-            sample_interval=10,
-            push_interval=50,
-            evaluate_interval=50,
-        ),
-    }
-)
-
-
-def preset(name: str) -> Plan:
-    """The preset of this name. Raises PlanError with the names that exist."""
-    try:
-        return PRESETS[name]
-    except KeyError:
-        raise PlanError(f"There is no preset {name!r}. Choose one of: {', '.join(PRESETS)}.") from None

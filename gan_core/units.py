@@ -169,3 +169,37 @@ class Submission:
 
     verdict: Verdict
     reason: str  # "" when accepted
+
+
+class Presence(StrEnum):
+    """Whether a machine is there, by its last sign of life."""
+
+    ONLINE = "online"
+    """Heard of within a minute."""
+    IDLE = "idle"
+    """Within five: asleep, stuck in its network, or just gone."""
+    OFFLINE = "offline"
+
+    @staticmethod
+    def of(seconds_silent: float | None) -> "Presence":
+        """None: never heard of."""
+        if seconds_silent is None or seconds_silent >= 300:
+            return Presence.OFFLINE
+        return Presence.ONLINE if seconds_silent < 60 else Presence.IDLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderboardRow:
+    """One student's place on the leaderboard: credit of all trainings, and whether one of their machines is there."""
+
+    display_name: str
+    units: int
+    images: int
+    machines: int
+    images_per_second: float  # of the machines that are online
+    seconds_silent: float | None  # None: no machine yet
+    is_me: bool = False
+
+    @property
+    def presence(self) -> Presence:
+        return Presence.of(self.seconds_silent)

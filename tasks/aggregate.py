@@ -6,8 +6,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 if TYPE_CHECKING:
-    from gan_core.coordinator import Coordinator
-    from gan_core.rounds import Gathered
+    from gan_core.coordinator.coordinator import Coordinator
+    from gan_core.coordinator.round import Gathered
 
 
 @task(task_run_name="aggregate it {number}", cache_policy=NO_CACHE, persist_result=False)

@@ -16,7 +16,7 @@ TRAIN = "train/train"
 
 def pause(connection: "Connection", name: str, author: str) -> str:
     """Hand nothing out any more; the iteration at hand ends if the units that are out come in."""
-    from gan_core.store import trainings
+    from gan_core.store.coordinator import trainings
 
     row = trainings.get(connection, name)
     message = f"paused by {author}; `classgan resume {name}` goes on"
@@ -28,7 +28,7 @@ def pause(connection: "Connection", name: str, author: str) -> str:
 
 def cancel(connection: "Connection", name: str, author: str) -> str:
     """End a training for good. What was computed stays credited, what was drawn stays."""
-    from gan_core.store import trainings
+    from gan_core.store.coordinator import trainings
 
     row = trainings.get(connection, name)
     was = trainings.control(connection, row.id, TrainingState.CANCELLED, author, f"cancelled by {author}")
@@ -45,8 +45,10 @@ def resume(connection: "Connection", name: str, author: str) -> str:
     """
     from prefect.deployments import run_deployment
 
-    from gan_core.situation import RESUMED
-    from gan_core.store import ledger, submissions, trainings
+    from gan_core.status.summary import RESUMED
+    from gan_core.store.coordinator import trainings
+    from gan_core.store.scheduler import submissions
+    from gan_core.store.viewers import ledger
 
     row = trainings.get(connection, name)
     view = ledger.overview(connection, name)
@@ -68,7 +70,7 @@ def requeue(connection: "Connection", name: str, author: str) -> str:
     Raises:
         TrainingError: it runs or waits already, or was cancelled.
     """
-    from gan_core.store import trainings
+    from gan_core.store.coordinator import trainings
 
     row = trainings.get(connection, name)
     was = trainings.control(connection, row.id, TrainingState.QUEUED, author, "waits for its turn")
@@ -86,7 +88,7 @@ def change(connection: "Connection", name: str, changes: Mapping[str, Any], auth
         PlanError: a value is impossible; nothing was changed.
         TrainingError: data or model would change, or the training is over.
     """
-    from gan_core.store import trainings
+    from gan_core.store.coordinator import trainings
 
     row = trainings.get(connection, name)
     if row.state is TrainingState.CANCELLED:

@@ -6,7 +6,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 if TYPE_CHECKING:
-    from gan_core.coordinator import Coordinator
+    from gan_core.coordinator.coordinator import Coordinator
 
 
 @task(task_run_name="create-units it {number}", cache_policy=NO_CACHE, persist_result=False)

@@ -1,8 +1,8 @@
 """A start of `train` by hand: at once if there is room, through the queue if not."""
 
-from gan_core.demand import Demand
 from gan_core.errors import TrainingError
 from gan_core.plan import Plan
+from gan_core.scheduler.demand import Demand
 from gan_core.settings import settings
 
 
@@ -15,9 +15,10 @@ def enter_queue(name: str, plan: Plan, demand: Demand) -> str | None:
         PlanError: the plan has no work for as many workers at once.
         TrainingError: it exists and asks for something else.
     """
-    from gan_core.scheduling import Rules, survey
-    from gan_core.store import submissions, trainings
+    from gan_core.scheduler.survey import Rules, survey
+    from gan_core.store.coordinator import trainings
     from gan_core.store.engine import connect
+    from gan_core.store.scheduler import submissions
 
     rules = Rules.of(settings())
     with connect(settings().database_url) as connection:

@@ -13,7 +13,7 @@ from gan_core.plan import Plan
 from gan_core.settings import settings
 
 if TYPE_CHECKING:
-    from gan_core.coordinator import Coordinator
+    from gan_core.coordinator.coordinator import Coordinator
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def lead(name: str, plan: Plan) -> Generator["Coordinator"]:
         Finished: a person paused or cancelled it, or another coordinator brought it to its end.
         LeadLost: another coordinator leads it; this one may stand by.
     """
-    from gan_core.coordinator import Coordinator
+    from gan_core.coordinator.coordinator import Coordinator
 
     mine = settings()
     with Coordinator(mine.database_url, name, plan, mine.cache, mine.data) as training, _signals_pause(training):

@@ -9,8 +9,8 @@ from gan_core.files import write_whole
 from gan_core.settings import settings
 
 if TYPE_CHECKING:
-    from gan_core.checkpoints import Snapshot
-    from tasks.push_to_hub import HubPushes
+    from gan_core.coordinator.checkpoints import Snapshot
+    from tasks.background.push_to_hub import HubPushes
 
 
 @task(task_run_name="push it {snapshot.iteration}", cache_policy=NO_CACHE, persist_result=False)
@@ -18,9 +18,10 @@ def push(snapshot: "Snapshot", hub: "HubPushes", is_last: bool = False) -> str:
     """Write the averaged generator, D and the timeline of samples, and hand all of it to `hub`, which takes its time
     elsewhere; returns the file of the generator.
     """
-    from gan_core import generators, pictures
-    from gan_core.exports import story
-    from gan_core.store import trainings
+    from gan_core.exports import reports
+    from gan_core.networks import generators
+    from gan_core.quality import pictures
+    from gan_core.store.coordinator import trainings
     from gan_core.store.engine import Link
 
     plan, folder = snapshot.plan, settings().outputs / snapshot.name
@@ -34,7 +35,7 @@ def push(snapshot: "Snapshot", hub: "HubPushes", is_last: bool = False) -> str:
         if grids:
             write_whole(folder / "timeline.gif", pictures.timeline(grids))
         if plan.hub_repo:
-            told = link.call(lambda c: story.story(c, snapshot.name))
-            files = story.repository(told, folder, f"hub:{plan.hub_repo}", snapshot.iteration, snapshot.images)
+            told = link.call(lambda c: reports.story(c, snapshot.name))
+            files = reports.repository(told, folder, f"hub:{plan.hub_repo}", snapshot.iteration, snapshot.images)
             hub.offer(snapshot, files, is_last)
     return str(path)

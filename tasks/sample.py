@@ -9,11 +9,11 @@ from prefect.cache_policies import NO_CACHE
 
 from gan_core.files import write_whole
 from gan_core.settings import settings
-from tasks import artifacts
+from tasks.background import artifacts
 
 if TYPE_CHECKING:
-    from gan_core.coordinator import Snapshot
-    from gan_core.store import ledger
+    from gan_core.coordinator.coordinator import Snapshot
+    from gan_core.store.viewers import ledger
 
 log = logging.getLogger("classgan.sample")
 
@@ -21,9 +21,10 @@ log = logging.getLogger("classgan.sample")
 @task(task_run_name="sample it {snapshot.iteration}", cache_policy=NO_CACHE, persist_result=False)
 def sample(snapshot: "Snapshot", is_last: bool = False) -> None:
     """Store the grid of this snapshot as PNG: in the database, in the outputs folder, and as artifacts in Prefect."""
-    from gan_core import pictures
-    from gan_core.store import ledger, trainings
+    from gan_core.quality import pictures
+    from gan_core.store.coordinator import trainings
     from gan_core.store.engine import Link
+    from gan_core.store.viewers import ledger
 
     png = pictures.sample_grid(snapshot.plan, snapshot.average)
     try:

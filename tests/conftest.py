@@ -8,7 +8,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,21 +19,24 @@ import psycopg
 import pytest
 import torch
 from classroom import Classroom
+from crowd import fill
 from fake_data_hub import Hub, data_hub
 from filelock import FileLock
 from typer.testing import CliRunner
 from xdist.scheduler import LoadScopeScheduling
 
 from deployments.cli import app
-from deployments.postgres import Postgres
+from deployments.cli.output import console
+from deployments.local.postgres import Postgres
 from deployments.prefect_settings import PREFECT, clean_environment
 from gan_core.data.images import ImageSet, open_images
 from gan_core.errors import GanError
+from gan_core.networks.reference import train_local
+from gan_core.networks.update import State
 from gan_core.plan import Plan
 from gan_core.settings import settings
 from gan_core.store.migrate import migrate
-from gan_core.trainer import train_local
-from gan_core.update import State
+from gan_core.store.scheduler import submissions
 
 _numbers = count(1)
 
@@ -245,9 +247,7 @@ def classgan(database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     settings.cache_clear()
 
     def run(*arguments: str) -> str:
-        for module in [m for name, m in sys.modules.items() if name.startswith("deployments.commands.")]:
-            if console := getattr(module, "console", None):
-                monkeypatch.setattr(console, "_width", 300)  # no line is folded, whoever imported it first
+        monkeypatch.setattr(console, "_width", 300)  # no line is folded, whoever imported it first
         done = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
         if isinstance(done.exception, GanError):
             return str(done.exception)
@@ -275,3 +275,21 @@ def tiny() -> Plan:
         checkpoint_interval=2,
         evaluate_interval=0,
     )
+
+
+@pytest.fixture
+def crowd(connection, tiny) -> int:
+    """Twelve students, a training at work and one that waits, checks, and a refused contribution."""
+    training = fill(connection, 12, 30, tiny)
+    submissions.submit(connection, "waits", tiny.model_dump(mode="json"), {"gpus": 1, "memory_mb": 40_000, "min_workers": 1, "priority": 0, "max_workers": None}, owner="ada", key="")  # fmt: skip
+    connection.execute("UPDATE classgan.trainings SET waiting_since = now() - interval '1 hour' WHERE name = 'waits'")
+    connection.execute(
+        "UPDATE classgan.contributions SET verdict = 'refused', credited = false WHERE id IN (SELECT id FROM classgan.contributions ORDER BY id DESC LIMIT 36)"
+    )
+    connection.execute(
+        "INSERT INTO classgan.checks (contribution_id, training_id, iteration, student_id, worker_id, ordinals, images_per_second, checked_at, valid)"
+        " SELECT c.id, c.training_id, c.iteration, w.student_id, w.id, '{0}', 1, now(), c.id %% 2 = 0 FROM classgan.contributions AS c"
+        " JOIN classgan.workers AS w ON w.id = c.worker_id WHERE c.training_id = %s ORDER BY c.id LIMIT 10",
+        (training,),
+    )
+    return training

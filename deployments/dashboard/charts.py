@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from gan_core.store.watching import Point
+from gan_core.store.viewers.watching import Point
 
 AXES = {"iteration": "iteration", "images seen": "images_seen", "minutes": "minutes"}
 COLOURS = ("#2f6bd0", "#d9772b", "#3a9a6b")

@@ -12,11 +12,11 @@ import streamlit as st
 
 from deployments.dashboard import charts, reading
 from gan_core.errors import SchemaOutdated, StoreError
-from gan_core.pace import Presence, flops_per_image, health, seconds_left, spoken, what_slows
 from gan_core.plan import Plan
-from gan_core.situation import sentence
-from gan_core.store.watching import Machine, TrainingView
-from gan_core.units import TrainingState
+from gan_core.status.summary import sentence
+from gan_core.status.throughput import flops_per_image, health, seconds_left, spoken, what_slows
+from gan_core.store.viewers.watching import Machine, TrainingView
+from gan_core.units import Presence, TrainingState
 
 log = logging.getLogger("classgan.dashboard")
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from gan_core.pace import Pace
-from gan_core.store import watching
-from gan_core.store.events import Event
-from gan_core.store.ledger import Overview
+from gan_core.store.coordinator.events import Event
+from gan_core.store.viewers import watching
+from gan_core.store.viewers.ledger import Overview
+from gan_core.store.viewers.watching import TimeBreakdown
+from gan_core.units import LeaderboardRow
 
 # Seconds that an answer is good for: what moves each second, and what takes a second to add up in a long training.
 SOON, LATER = 2, 10
@@ -18,7 +19,7 @@ class Figures:
     """How one training stands."""
 
     overview: Overview
-    pace: Pace
+    pace: TimeBreakdown
     speeds: list[float]  # images per second of the latest iterations
     events: list[Event]
 
@@ -41,7 +42,7 @@ def figures(url: str, training_id: int) -> Figures:
 
 
 @st.cache_data(ttl=LATER, show_spinner=False)
-def leaderboard(url: str) -> list[watching.Standing]:
+def leaderboard(url: str) -> list[LeaderboardRow]:
     with watching.viewer(url) as connection:
         return watching.leaderboard(connection)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deployments.commands.reports import database_url
-from deployments.door import EVERYWHERE, Door, host_in_url
+from deployments.local.database import database_url
+from deployments.local.processes import free_port
 from deployments.prefect_settings import clean_environment
-from deployments.processes import free_port
+from deployments.server.class_file import EVERYWHERE, ClassFile
+from deployments.student.addresses import host_in_url
 from gan_core.errors import StackError
 from gan_core.settings import settings
-from gan_core.store import watching
+from gan_core.store.viewers import watching
 
 console = Console()
 
@@ -48,8 +49,8 @@ def serve(listen: str, port: int) -> None:
     with database_url() as url:
         with watching.viewer(url) as connection:
             watching.trainings(connection)
-        port, door = free_port(port), Door.load(settings().home)
-        where = listen if listen not in EVERYWHERE else door.addresses[0] if door else "127.0.0.1"
+        port, class_file = free_port(port), ClassFile.load(settings().home)
+        where = listen if listen not in EVERYWHERE else class_file.addresses[0] if class_file else "127.0.0.1"
         server = subprocess.Popen(
             command(listen, port, where),
             env={**clean_environment(), "CLASSGAN_DATABASE_URL": url},

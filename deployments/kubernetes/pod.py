@@ -12,10 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deployments.doctor import Doctor, Trouble
-from deployments.invites import Invite
-from deployments.joining import Membership, join, machine_name
 from deployments.prefect_settings import ENTRYPOINT, clean_environment
+from deployments.student.doctor import Doctor, Trouble
+from deployments.student.invites import Invite
+from deployments.student.join import Membership, join, machine_name
 from gan_core.errors import GanError, InviteError
 from gan_core.settings import settings
 
@@ -38,7 +38,7 @@ def work_shift(run: str, rank: str, invite_file: Path = INVITE) -> int:
     environment = shift_environment(read_invite(invite_file), mine, run, rank)
     stop_file = mine.folder / "stop"
     signal.signal(signal.SIGTERM, lambda *_: stop_file.touch())
-    command = [sys.executable, "-P", "-m", "deployments.locked"]
+    command = [sys.executable, "-P", "-m", "deployments.student.locked_process"]
     environment["CLASSGAN_STOP_FILE"] = str(stop_file)
     return subprocess.run(command, env=environment, cwd=mine.folder, check=False).returncode
 

@@ -14,8 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gan_core.errors import StoreError
-from gan_core.store import vitals, watching
-from gan_core.store.vitals import Vitals
+from gan_core.store.viewers import metrics, watching
+from gan_core.store.viewers.metrics import Vitals
 
 log = logging.getLogger("classgan.metrics")
 
@@ -69,7 +69,7 @@ def registry_of(url: str) -> CollectorRegistry:
 
     def look() -> Vitals:
         with watching.viewer(url) as connection:
-            return vitals.read(connection)
+            return metrics.read(connection)
 
     registry = CollectorRegistry()
     registry.register(ClassCollector(look))
@@ -84,7 +84,7 @@ def exposition(url: str) -> Callable[[], bytes]:
 
 def families(v: Vitals) -> list[Metric]:
     """Every metric but `classgan_up`."""
-    queued = v.states[vitals.TrainingState.QUEUED]
+    queued = v.states[metrics.TrainingState.QUEUED]
     missing = sum(v.presences.values()) - len(v.workers)
     return [
         _gauge("trainings", "Trainings by state.", [((state,), n) for state, n in v.states.items()], "state"),
@@ -104,7 +104,7 @@ def families(v: Vitals) -> list[Metric]:
     ]  # fmt: skip
 
 
-def _of_trainings(found: Sequence[vitals.TrainingVitals]) -> list[Metric]:
+def _of_trainings(found: Sequence[metrics.TrainingVitals]) -> list[Metric]:
     losses = [
         ((t.name, which), x) for t in found for which, x in (("generator", t.g_loss), ("discriminator", t.d_loss))
     ]
@@ -122,7 +122,7 @@ def _of_trainings(found: Sequence[vitals.TrainingVitals]) -> list[Metric]:
     ]  # fmt: skip
 
 
-def _of_workers(found: Sequence[vitals.WorkerVitals]) -> list[Metric]:
+def _of_workers(found: Sequence[metrics.WorkerVitals]) -> list[Metric]:
     memory = [((w.name,), None if w.gpu_memory_mb is None else w.gpu_memory_mb * MIB) for w in found]
     return [
         _gauge("worker_images_per_second", "Measured from accepted work.", [((w.name,), w.images_per_second) for w in found], "worker"),

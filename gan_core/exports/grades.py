@@ -13,8 +13,8 @@ from gan_core.exports import spreadsheets
 from gan_core.exports.rubric import Mark, Rubric, mark
 from gan_core.exports.spreadsheets import Cell
 from gan_core.files import write_private
-from gan_core.store import work
-from gan_core.store.work import Work
+from gan_core.store.viewers import work_done
+from gan_core.store.viewers.work_done import Work
 
 Row = tuple[Work, Mark]
 
@@ -56,7 +56,7 @@ NBGRADER = (
 
 def rows_of(connection: Connection, rubric: Rubric) -> list[Row]:
     """Everybody's work and mark, the most images first."""
-    done = work.done(connection, rubric.period, rubric.time_zone, rubric.deadline)
+    done = work_done.done(connection, rubric.period, rubric.time_zone, rubric.deadline)
     return [(one, mark(rubric, one)) for one in done]
 
 

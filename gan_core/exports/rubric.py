@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gan_core.errors import RubricError
-from gan_core.store.work import Work
+from gan_core.store.viewers.work_done import Work
 
 CRITERIA = ("work", "consistency", "timeliness", "quality")
 Number = Annotated[float, Field(allow_inf_nan=False)]

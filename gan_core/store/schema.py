@@ -1,4 +1,4 @@
-"""Every table, once; those of what stays are in records.py. Alembic's migrations must build exactly this; a test compares them."""
+"""Every table, once; those of what stays are in kept_tables.py. Alembic's migrations must build exactly this; a test compares them."""
 
 from sqlalchemy import (
     BigInteger,
@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
-from gan_core.store import records  # noqa: F401  its tables belong to the metadata
+from gan_core.store import kept_tables  # noqa: F401  its tables belong to the metadata
 from gan_core.store.columns import SCHEMA, enum, identity, metadata, now, of_training
 from gan_core.units import TrainingState, UnitState, Verdict
 

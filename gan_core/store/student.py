@@ -8,8 +8,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from gan_core.store.watching import Standing
-from gan_core.units import Lease, Measures, Shard, Submission, Verdict, WorkUnit
+from gan_core.units import LeaderboardRow, Lease, Measures, Shard, Submission, Verdict, WorkUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +138,9 @@ def my_machines(connection: Connection) -> list[MyMachine]:
         return cursor.execute("SELECT * FROM student.my_machines()").fetchall()
 
 
-def leaderboard(connection: Connection) -> list[Standing]:
+def leaderboard(connection: Connection) -> list[LeaderboardRow]:
     """Every student, the most images first, as any student sees it."""
-    with connection.cursor(row_factory=class_row(Standing)) as cursor:
+    with connection.cursor(row_factory=class_row(LeaderboardRow)) as cursor:
         return cursor.execute("SELECT * FROM student.leaderboard()").fetchall()
 
 

@@ -9,13 +9,15 @@ import pytest
 import torch
 from poll import wait_until
 
+from gan_core.coordinator.round import ENOUGH, Lengths
 from gan_core.errors import PayloadError, RosterError
-from gan_core.models import Vectors
 from gan_core.policies.sampling import cut_units
-from gan_core.rounds import ENOUGH, Lengths
-from gan_core.scheduling import Rules, look
-from gan_core.store import ledger, logins, queue, student, trainings
+from gan_core.scheduler.survey import Rules, look
+from gan_core.store import logins, student
+from gan_core.store.coordinator import trainings, unit_queue
+from gan_core.store.viewers import ledger
 from gan_core.units import Measures, Verdict
+from gan_core.vectors import Vectors
 
 PAYLOAD = bytes(100)
 
@@ -32,7 +34,7 @@ def training(instructor, tiny) -> int:
     row = trainings.create(instructor, "test", tiny.model_dump(mode="json"))
     trainings.start(instructor, row.id, "data", 5_000, len(PAYLOAD), b"weights")
     units, position = cut_units(tiny, 0, 5_000)
-    queue.create_units(instructor, row.id, 0, tiny.quorum, position, units)
+    unit_queue.create_units(instructor, row.id, 0, tiny.quorum, position, units)
     return row.id
 
 
@@ -107,7 +109,7 @@ def test_the_coordinator_ends_idle_transactions_within_seconds(instructor, train
     mallory.execute("SET idle_in_transaction_session_timeout = 0")
     mallory.execute("BEGIN")
     mallory.execute("SELECT 1")
-    wait_until(lambda: queue.end_hogs(instructor) or None, 30, "the end of the session")
+    wait_until(lambda: unit_queue.end_hogs(instructor) or None, 30, "the end of the session")
     mallory.close()
 
 
@@ -176,7 +178,7 @@ def test_a_shift_whose_run_another_names_too_is_alive_as_long_as_one_of_them_is(
         "UPDATE classgan.workers SET last_seen = now() - interval '1 hour'"
         " WHERE student_id = (SELECT id FROM classgan.students WHERE login = 'mallory')"
     )
-    assert queue.silent_seconds(instructor)[run] < 60
+    assert unit_queue.silent_seconds(instructor)[run] < 60
 
 
 def test_many_connections_at_once_register_no_more_machines_than_one(classroom, training):

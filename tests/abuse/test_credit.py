@@ -9,14 +9,17 @@ import pytest
 import torch
 from poll import wait_until
 
-from gan_core import gradients
-from gan_core import shift as shifts
-from gan_core.coordinator import Coordinator
+from gan_core.coordinator.coordinator import Coordinator
 from gan_core.errors import StoreError
-from gan_core.models import Vectors, layout_of
+from gan_core.networks import gradients
+from gan_core.networks.models import layout_of
 from gan_core.policies.codecs import payload_size
-from gan_core.store import events, ledger, student, trainings
+from gan_core.store import student
+from gan_core.store.coordinator import events, trainings
+from gan_core.store.viewers import ledger
 from gan_core.units import EventKind, Measures, Verdict, WorkUnit
+from gan_core.vectors import Vectors
+from gan_core.worker import shift as shifts
 
 
 def noise(honest, plan, networks, images, units, weights) -> Vectors:

@@ -14,11 +14,13 @@ from classroom import same_bits
 from poll import wait_until
 
 from gan_core.errors import StoreError
-from gan_core.models import layout_of
+from gan_core.networks.models import layout_of
+from gan_core.networks.reference import train_local
 from gan_core.policies.codecs import payload_size
-from gan_core.store import events, ledger, queue, student
+from gan_core.store import student
+from gan_core.store.coordinator import events, unit_queue
 from gan_core.store.migrate import CONNECTIONS, migrate
-from gan_core.trainer import train_local
+from gan_core.store.viewers import ledger
 from gan_core.units import Measures, Verdict
 
 DENIED = (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
@@ -155,12 +157,12 @@ def test_nothing_makes_a_student_more_than_a_student(mallory, statement):
 def training(classroom, tiny, instructor) -> int:
     """A running training with three open units; payloads have 100 bytes."""
     from gan_core.policies.sampling import cut_units
-    from gan_core.store import trainings
+    from gan_core.store.coordinator import trainings
 
     row = trainings.create(instructor, "test", tiny.model_dump(mode="json"))
     trainings.start(instructor, row.id, "data", 5000, 100, b"weights")
     units, position = cut_units(tiny, 0, 5000)
-    queue.create_units(instructor, row.id, 0, 48, position, units)
+    unit_queue.create_units(instructor, row.id, 0, 48, position, units)
     return row.id
 
 
@@ -264,7 +266,7 @@ def test_who_hands_in_garbage_again_and_again_is_shut_out_with_a_reason(training
         lease = student.claim(mallory, worker, boot)
         student.submit(mallory, lease.id, boot, MEASURES, bytes(100))
         ((contribution,),) = instructor.execute("SELECT max(id) FROM classgan.contributions").fetchall()
-        queue.refuse(instructor, contribution, "it is garbage")
+        unit_queue.refuse(instructor, contribution, "it is garbage")
     with pytest.raises(psycopg.OperationalError):
         student.claim(mallory, worker, boot)
     with psycopg.connect(mallory.info.dsn, autocommit=True) as again:

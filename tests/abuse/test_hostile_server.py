@@ -17,7 +17,7 @@ from killing import kill_tree
 from poll import wait_until
 
 from deployments.prefect_settings import PREFECT
-from deployments.worker import ENTRYPOINT
+from deployments.student.worker import ENTRYPOINT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -164,7 +164,7 @@ def ended(server: Hostile) -> bool:
     alive = []
     for process in psutil.Process(server.worker.pid).children(recursive=True):
         with suppress(psutil.Error):  # it may be going now
-            alive += [process] if "deployments.locked" in process.cmdline() else []
+            alive += [process] if "deployments.student.locked_process" in process.cmdline() else []
     return bool(server.environments) and not alive
 
 

@@ -18,9 +18,9 @@ from poll import wait_until
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from deployments.gate.logins import Logins
 from deployments.prefect_settings import PREFECT
-from deployments.server import SOCKETS
+from deployments.server.app import SOCKETS
+from deployments.server.gate.logins import Logins
 from gan_core.store.migrate import add_student
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

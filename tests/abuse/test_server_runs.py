@@ -13,8 +13,8 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from websockets.exceptions import ConnectionClosed
 
-from deployments.gate.runs import CLUSTER_LOGIN, CLUSTER_SHIFT, OPEN_RUNS, SHIFT, Refused, Shifts
-from tasks.supply_shifts import top_up
+from deployments.server.gate.runs import CLUSTER_LOGIN, CLUSTER_SHIFT, OPEN_RUNS, SHIFT, Refused, Shifts
+from tasks.background.supply_shifts import top_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

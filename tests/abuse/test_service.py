@@ -22,17 +22,18 @@ from schemathesis import GenerationMode
 from schemathesis import checks as schemathesis_checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
-from deployments.client import Class
-from deployments.gate.runs import Refused
-from deployments.service.rights import Caller
-from gan_core.demand import Demand
+from deployments.server.client import Class
+from deployments.server.gate.runs import Refused
+from deployments.server.service.rights import Caller
 from gan_core.errors import StoreUnreachable, TrainingError
-from gan_core.generators import Generator, save
+from gan_core.networks.generators import Generator, save
 from gan_core.plan import Plan
-from gan_core.scheduling import Rules, look
+from gan_core.scheduler.demand import Demand
+from gan_core.scheduler.survey import Rules, look
 from gan_core.settings import Settings
 from gan_core.settings import settings as our_settings
-from gan_core.store import student, trainings
+from gan_core.store import student
+from gan_core.store.coordinator import trainings
 from gan_core.store.migrate import add_student
 from gan_core.units import TrainingState
 

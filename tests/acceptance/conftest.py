@@ -15,16 +15,18 @@ from fake_data_hub import Hub, data_hub
 from network import Network, hosts
 from poll import wait_until
 
-from deployments.door import Door, made
-from deployments.invites import Invite, invite_for
-from deployments.local_stack import LocalStack
+from deployments.local.processes import free_port, stop_trees
+from deployments.local.stack import LocalStack
 from deployments.prefect_settings import clean_environment
-from deployments.processes import free_port, stop_trees
+from deployments.server.class_file import ClassFile, make
+from deployments.student.invites import Invite
+from gan_core.networks.update import State, tensors_of
 from gan_core.plan import Plan
-from gan_core.store import ledger, logins, trainings
+from gan_core.store import logins
+from gan_core.store.coordinator import trainings
 from gan_core.store.engine import connect
+from gan_core.store.viewers import ledger
 from gan_core.units import TrainingState
-from gan_core.update import State, tensors_of
 
 WORKERS = ("ada", "grace", "alan")
 
@@ -171,18 +173,18 @@ class Campus(School):
         self,
         stack: LocalStack,
         reference: Callable[[Plan], State],
-        door: Door,
+        class_file: ClassFile,
         folder: Path,
         network: Network,
         hub: Hub,
     ) -> None:
         super().__init__(stack, reference)
-        self.door, self.folder, self.network, self.hub = door, folder, network, hub
+        self.class_file, self.folder, self.network, self.hub = class_file, folder, network, hub
         self.machines: list[subprocess.Popen[bytes]] = []
 
     def invite(self, login: str) -> Invite:
         with connect(self.stack.database) as connection:
-            return invite_for(self.door, self.stack.home, login, logins.issue(connection, login))
+            return self.class_file.invite(self.stack.home, login, logins.issue(connection, login))
 
     def join(self, invite: Invite, *options: str, host: str = "") -> subprocess.Popen[bytes]:
         """A student's machine, with a home of its own; the host is called like the student, if not otherwise."""
@@ -260,9 +262,9 @@ def campus(
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("HF_ENDPOINT", hub.url)
-        door = made(folder / "home", (network.address,), "0.0.0.0", free_port(0), free_port(0), "")
-        with LocalStack(folder / "home", folder / "outputs", door=door) as stack:
-            campus = Campus(stack, reference, door, folder, network, hub)
+        class_file = make(folder / "home", (network.address,), "0.0.0.0", free_port(0), free_port(0), "")
+        with LocalStack(folder / "home", folder / "outputs", class_file=class_file) as stack:
+            campus = Campus(stack, reference, class_file, folder, network, hub)
             try:
                 yield campus
             finally:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from poll import wait_until
 
-from deployments.commands import controls
+from deployments.cli.trainings.control import set_alarm
 from gan_core.settings import settings
 from gan_core.units import TrainingState
 
@@ -52,10 +52,10 @@ def test_the_alarm_is_an_automation_that_prefect_accepts(school, monkeypatch):
     """That it also fires was seen by hand: it takes as long as a training must stand still."""
     monkeypatch.setattr(settings(), "home", school.stack.home)
     for minutes in (10, 5):  # set again, it is replaced
-        controls.set_alarm("http://127.0.0.1:9/hook", minutes)
+        set_alarm("http://127.0.0.1:9/hook", minutes)
     (alarm,) = school.stack._api("POST", "/automations/filter", {})
     assert (alarm["name"], alarm["enabled"], alarm["trigger"]["within"]) == ("classgan-alarm", True, 300)
-    controls.set_alarm("", 10)
+    set_alarm("", 10)
     assert school.stack._api("POST", "/automations/filter", {}) == []
 
 

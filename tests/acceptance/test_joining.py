@@ -21,11 +21,12 @@ from fake_data_hub import Repo, parquet
 from kernels import cells, interrupt, opened, said
 from poll import wait_until
 
-from deployments.certificate import make
-from deployments.door import student_url
 from deployments.prefect_settings import clean_environment
-from gan_core.store import ledger, logins
+from deployments.server.certificate import make
+from deployments.student.addresses import student_url
+from gan_core.store import logins
 from gan_core.store.engine import connect
+from gan_core.store.viewers import ledger
 from gan_core.units import TrainingState
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -175,7 +176,7 @@ def test_no_start_prepares_a_machine_that_the_ordinary_command_then_runs(campus)
 
 
 def test_a_pod_works_a_shift_with_its_invite_and_drains_before_it_leaves(campus):
-    """What runs in a pod of the Kubernetes pool; how it is started there, tests/cluster shows."""
+    """What runs in a pod of the Kubernetes pool; how it is started there, tests/kubernetes shows."""
     invite, api = campus.invite("cluster"), campus.stack._api
     campus.classgan("kubernetes", "pool", "--image", "classgan:1")
     home = campus.folder / "a pod"
@@ -227,7 +228,7 @@ def test_the_database_believes_nobody_without_the_right_certificate_or_password(
     invite = campus.invite("radia")
     pem = campus.stack.home / "class.pem"
     host = campus.network.address
-    port, name = campus.door.database_port, campus.door.database_name
+    port, name = campus.class_file.database_port, campus.class_file.database_name
     good = student_url(host, port, name, "radia", invite.secret, pem)
     with psycopg.connect(good) as connection:
         assert connection.execute("SELECT images FROM student.my_credit()").fetchone() == (0,)
@@ -236,7 +237,7 @@ def test_the_database_believes_nobody_without_the_right_certificate_or_password(
     refused = {
         "certificate verify failed": student_url(host, port, name, "radia", invite.secret, theirs),
         "password authentication failed": student_url(host, port, name, "radia", "guessed", pem),
-        "no pg_hba.conf entry": student_url(host, port, name, "instructor", campus.door.instructor_secret, pem),
+        "no pg_hba.conf entry": student_url(host, port, name, "instructor", campus.class_file.instructor_secret, pem),
         "speaks TLS only": good.replace("verify-full", "disable"),
     }
     for sentence, url in refused.items():

@@ -5,16 +5,17 @@ import pytest
 from acceptance.conftest import School
 from poll import wait_until
 
-from deployments.commands.controls import reaching
-from deployments.local_stack import LocalStack
-from gan_core.demand import Demand
+from deployments.cli.trainings.control import reaching
+from deployments.local.stack import LocalStack
 from gan_core.plan import checked_plan
-from gan_core.scheduling import Rules, move, survey
-from gan_core.store import submissions, trainings
+from gan_core.scheduler.demand import Demand
+from gan_core.scheduler.survey import Rules, move, survey
+from gan_core.store.coordinator import trainings
 from gan_core.store.engine import connect
+from gan_core.store.scheduler import submissions
 from gan_core.units import TrainingState
 from tasks import control
-from tasks.keep_queue import kept_queue
+from tasks.background.keep_queue import kept_queue
 
 pytestmark = [pytest.mark.slow, pytest.mark.rehearsal, pytest.mark.timeout(900)]
 

@@ -17,7 +17,7 @@ from PIL import Image
 from poll import wait_until
 from streamlit.testing.v1 import AppTest
 
-from deployments.invites import Invite
+from deployments.student.invites import Invite
 
 pytestmark = [pytest.mark.slow, pytest.mark.rehearsal, pytest.mark.timeout(900)]
 

@@ -19,14 +19,14 @@ from poll import wait_until
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from deployments import local_stack
-from deployments.local_stack import LocalStack
+from deployments.local import stack
+from deployments.local.processes import free_port
+from deployments.local.stack import LocalStack
 from deployments.prefect_settings import PREFECT, prefect_file
-from deployments.processes import free_port
 from gan_core.policies.sampling import cut_units
 from gan_core.settings import settings
 from gan_core.store.migrate import add_student
-from tasks import crash_vanished
+from tasks.background import crash_vanished
 
 ENDED = ("Completed", "Failed", "Crashed", "Cancelled")
 
@@ -54,7 +54,7 @@ def engines(worker: subprocess.Popen) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(worker.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # a zombie counts as gone
-            if {"prefect.engine", "deployments.locked"} & set(process.cmdline()):
+            if {"prefect.engine", "deployments.student.locked_process"} & set(process.cmdline()):
                 found.append(process)
     return found
 
@@ -183,7 +183,7 @@ def test_of_two_classes_that_choose_the_same_port_each_gets_a_server_of_its_own(
     other = LocalStack(tmp_path / "home", tmp_path / "outputs")
     prefect_home(other.home / "prefect")
     chosen = iter([int(school.stack.ui.rpartition(":")[2])])
-    monkeypatch.setattr(local_stack, "free_port", lambda wished: next(chosen, None) or free_port(wished))
+    monkeypatch.setattr(stack, "free_port", lambda wished: next(chosen, None) or free_port(wished))
     try:
         other._make_folders()
         other._serve()

@@ -8,9 +8,9 @@ from faults.machines import Quirks
 from faults.school import FaultySchool, faulty_school
 
 from gan_core.data.images import ImageSet
+from gan_core.networks.reference import train_local
+from gan_core.networks.update import State
 from gan_core.plan import Plan
-from gan_core.trainer import train_local
-from gan_core.update import State
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from faults.machines import Phase, Quirks
 from faults.proxy import Proxy
 from poll import wait_until
 
-from gan_core.models import layout_of
+from gan_core.networks.models import layout_of
 from gan_core.policies.codecs import payload_size
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 from faults.machines import Phase
 from poll import wait_until
 
-from gan_core.leadership import SILENT
+from gan_core.coordinator.leadership import SILENT
 
 pytestmark = pytest.mark.slow
 

@@ -4,9 +4,10 @@ import psycopg
 import torch
 from poll import wait_until
 
-from gan_core.coordinator import Coordinator
-from gan_core.store import ledger, student
-from gan_core.trainer import train_local
+from gan_core.coordinator.coordinator import Coordinator
+from gan_core.networks.reference import train_local
+from gan_core.store import student
+from gan_core.store.viewers import ledger
 
 
 def test_machines_that_share_the_work_give_the_weights_of_one_machine(classroom, tiny, digits):
@@ -83,7 +84,7 @@ def test_stopping_finishes_the_unit_at_hand(classroom, tiny):
 
 def test_a_bad_contribution_is_refused_and_its_unit_done_by_someone_else(classroom, tiny, digits, monkeypatch):
     """Bytes that aren't what this training expects never reach the weights."""
-    from gan_core import shift as shift_module
+    from gan_core.worker import shift as shift_module
 
     real, spoiled = shift_module.encode, []
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from tasks import artifacts, signs
+from tasks.background import artifacts, prefect_events
 
 
 def credit(name: str, images: int) -> SimpleNamespace:
@@ -60,10 +60,10 @@ def test_what_prefect_does_not_take_is_skipped_with_a_line(caplog):
 
 def test_quick_iterations_give_one_sign_every_few_seconds_and_the_end_one_at_once(monkeypatch):
     said: list[str] = []
-    monkeypatch.setattr(signs, "emit_event", lambda event, resource: said.append(event))
-    monkeypatch.setattr(signs, "_said_at", {})
+    monkeypatch.setattr(prefect_events, "emit_event", lambda event, resource: said.append(event))
+    monkeypatch.setattr(prefect_events, "_said_at", {})
     for _ in range(3):
-        signs.moved("digits")
-    signs.ended("digits")
-    signs.moved("digits")  # started again
-    assert said == [signs.MOVED, signs.ENDED, signs.MOVED]
+        prefect_events.moved("digits")
+    prefect_events.ended("digits")
+    prefect_events.moved("digits")  # started again
+    assert said == [prefect_events.MOVED, prefect_events.ENDED, prefect_events.MOVED]

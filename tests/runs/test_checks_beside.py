@@ -6,13 +6,13 @@ import time
 import pytest
 from classroom import same_bits
 
-from gan_core import checker
-from gan_core.coordinator import Coordinator
+from gan_core.coordinator import checker
+from gan_core.coordinator.coordinator import Coordinator
+from gan_core.networks.reference import train_local
 from gan_core.settings import Settings
-from gan_core.store import checks, events
-from gan_core.trainer import train_local
+from gan_core.store.coordinator import checks, events
 from gan_core.units import EventKind
-from tasks import check_work
+from tasks.background import check_work
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,11 @@ import torch
 from classroom import same_bits
 from poll import wait_until
 
-from gan_core import coordinator as coordinators
-from gan_core.coordinator import Coordinator
+from gan_core.coordinator import coordinator as coordinators
+from gan_core.coordinator.coordinator import Coordinator
 from gan_core.errors import Finished, PlanError, TrainingError
-from gan_core.store import events, trainings
-from gan_core.trainer import train_local
+from gan_core.networks.reference import train_local
+from gan_core.store.coordinator import events, trainings
 from gan_core.units import EventKind, TrainingState
 from tasks import control
 
@@ -170,7 +170,7 @@ def test_starting_again_with_the_old_parameters_does_not_undo_a_change(classroom
 def test_an_exploding_contribution_is_refused_and_its_unit_done_by_someone_else(
     classroom, tiny, digits, monkeypatch, connection
 ):
-    from gan_core import shift as shifts
+    from gan_core.worker import shift as shifts
 
     plan, real, spoiled = tiny.changed(iterations=6), shifts.contribute, []
 
@@ -238,7 +238,7 @@ def test_a_second_step_to_infinity_pauses_with_advice_and_a_change_helps(classro
 def test_a_class_whose_every_number_is_spoiled_pauses_instead_of_standing_still(
     classroom, tiny, connection, monkeypatch
 ):
-    from gan_core import shift as shifts
+    from gan_core.worker import shift as shifts
 
     real = shifts.contribute
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from gan_core import figures
+from gan_core.quality import scores
 from gan_core.settings import Settings
-from gan_core.store import evaluations, events
+from gan_core.store.coordinator import evaluations, events
 from gan_core.units import EventKind
-from tasks import evaluate
+from tasks.background import evaluate
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def training(classroom, tiny):
 def measured(training, classroom, monkeypatch, tmp_path):
     """Evaluates the training's last snapshot, as if it were one of another iteration with other figures."""
     monkeypatch.setattr(evaluate, "settings", lambda: Settings(database_url=classroom.url, outputs=tmp_path))
-    monkeypatch.setattr(figures, "SAMPLES", 64)  # quick
+    monkeypatch.setattr(scores, "SAMPLES", 64)  # quick
     yardstick = evaluate.Yardstick(training.images)
-    real = figures.figures_of
+    real = scores.figures_of
 
     def run(iteration: int, **changes: float) -> str:
-        monkeypatch.setattr(figures, "figures_of", lambda *given: replace(real(*given), **changes))
+        monkeypatch.setattr(scores, "figures_of", lambda *given: replace(real(*given), **changes))
         snapshot = training.snapshot()
         snapshot.iteration = iteration
         return evaluate.evaluate.fn(snapshot, yardstick)
@@ -40,7 +40,7 @@ def test_figures_are_kept_with_images_and_seconds_and_drawn(measured, training, 
     said = measured(3)
     assert said.startswith("after iteration 3: Frechet ")
     (kept,) = evaluations.of_training(connection, training.training_id)
-    assert (kept.iteration, kept.images, kept.protocol) == (3, training.state.images, figures.PROTOCOL)
+    assert (kept.iteration, kept.images, kept.protocol) == (3, training.state.images, scores.PROTOCOL)
     assert 0 < kept.seconds < 60
     assert kept.sentence() == said
     picture = Image.open(io.BytesIO((tmp_path / "test" / "curves.png").read_bytes()))

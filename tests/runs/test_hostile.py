@@ -8,14 +8,17 @@ import pytest
 from classroom import same_bits
 from poll import wait_until
 
-from gan_core.coordinator import Coordinator
-from gan_core.gates import Gates
-from gan_core.gradients import contribute
-from gan_core.models import Networks, Vectors, layout_of
+from gan_core.coordinator.coordinator import Coordinator
+from gan_core.coordinator.gates import Gates
+from gan_core.networks.gradients import contribute
+from gan_core.networks.models import Networks, layout_of
+from gan_core.networks.reference import train_local
 from gan_core.policies.codecs import decode, encode
-from gan_core.store import events, ledger, queue, student
-from gan_core.trainer import train_local
+from gan_core.store import student
+from gan_core.store.coordinator import events, unit_queue
+from gan_core.store.viewers import ledger
 from gan_core.units import EventKind, Verdict
+from gan_core.vectors import Vectors
 
 Spoil = Callable[[Vectors], Vectors]
 
@@ -116,7 +119,7 @@ def test_a_hostile_machine_changes_no_bit_earns_nothing_and_is_shut_out(classroo
 
 def test_a_connection_that_breaks_while_refusing_changes_nothing(classroom, plan, digits, connection, monkeypatch):
     """Before the refusal or after it: the coordinator comes back, and no contribution is in the sum that the database refused."""
-    real, calls = queue.refuse, []
+    real, calls = unit_queue.refuse, []
 
     def breaking(link, contribution, reason):
         calls.append(contribution)
@@ -133,7 +136,7 @@ def test_a_connection_that_breaks_while_refusing_changes_nothing(classroom, plan
         answers.append({} if answers and answers[-1] else judge(gates, plan, sketches))
         return answers[-1]
 
-    monkeypatch.setattr(queue, "refuse", breaking)
+    monkeypatch.setattr(unit_queue, "refuse", breaking)
     monkeypatch.setattr(Gates, "refusals", undecided)
     ada, grace, alan = (Machine(classroom, name, plan, digits) for name in ("ada", "grace", "alan"))
     mallory = Machine(classroom, "mallory", plan, digits, flipped)

@@ -11,10 +11,12 @@ from poll import wait_until
 from gan_core.errors import HubBusy, HubError
 from gan_core.exports import hub as door
 from gan_core.settings import Settings
-from gan_core.store import events, ledger, student, trainings
+from gan_core.store import student
+from gan_core.store.coordinator import events, trainings
+from gan_core.store.viewers import ledger
 from gan_core.units import EventKind
-from tasks import push_to_hub
-from tasks.push_to_hub import HubPushes, hub_pushes
+from tasks.background import push_to_hub
+from tasks.background.push_to_hub import HubPushes, hub_pushes
 
 FILES = {"generator.safetensors": b"x"}
 

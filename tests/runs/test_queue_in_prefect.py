@@ -7,13 +7,14 @@ from uuid import uuid4
 import pytest
 from prefect.client.schemas.objects import State, StateType
 
-from gan_core.demand import Demand
 from gan_core.errors import TrainingError
-from gan_core.scheduling import LOST, Call, Rules
+from gan_core.scheduler.demand import Demand
+from gan_core.scheduler.survey import LOST, Call, Rules
 from gan_core.settings import settings
-from gan_core.store import submissions, trainings
+from gan_core.store.coordinator import trainings
+from gan_core.store.scheduler import submissions
+from tasks.background.keep_queue import _start
 from tasks.enter_queue import enter_queue
-from tasks.keep_queue import _start
 
 
 class PlayedPrefect:

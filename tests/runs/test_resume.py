@@ -6,13 +6,13 @@ import psycopg
 import pytest
 from classroom import same_bits
 
-from gan_core.checkpoints import Checkpoints, resumed
-from gan_core.coordinator import Coordinator
+from gan_core.coordinator.checkpoints import Checkpoints, resumed
+from gan_core.coordinator.coordinator import Coordinator
 from gan_core.errors import TrainingError
-from gan_core.models import layout_of
-from gan_core.store import trainings
+from gan_core.networks.models import layout_of
+from gan_core.networks.reference import train_local
+from gan_core.store.coordinator import trainings
 from gan_core.store.engine import Link
-from gan_core.trainer import train_local
 from gan_core.units import TrainingState
 
 
@@ -89,7 +89,7 @@ def test_a_training_that_began_with_other_images_is_refused(classroom, tiny):
 
 
 def test_a_machine_with_other_images_gives_its_units_back_and_says_why(classroom, tiny, monkeypatch):
-    from gan_core import shift as shift_module
+    from gan_core.worker import shift as shift_module
 
     monkeypatch.setattr(shift_module, "PAUSE_AFTER_FAULT", 0.01)
     shift = classroom.shift("odd")

@@ -6,10 +6,11 @@ import psycopg
 import pytest
 from poll import wait_until
 
-from gan_core import leadership
-from gan_core.coordinator import Coordinator
+from gan_core.coordinator import leadership
+from gan_core.coordinator.coordinator import Coordinator
 from gan_core.errors import Finished, LeadLost
-from gan_core.store import events, queue, student, trainings
+from gan_core.store import student
+from gan_core.store.coordinator import events, trainings, unit_queue
 from gan_core.units import TrainingState
 
 
@@ -57,7 +58,7 @@ def test_without_the_minimum_quorum_no_deadline_closes_an_iteration(classroom, t
 
 def test_an_iteration_closes_when_its_other_units_are_given_up(classroom, tiny, connection, monkeypatch):
     """One unit's numbers are not finite whoever computes it: the iteration goes on without it."""
-    from gan_core import shift as shifts
+    from gan_core.worker import shift as shifts
 
     real = shifts.contribute
 
@@ -93,7 +94,7 @@ def test_a_deadline_is_learnt_from_the_classes_own_times(classroom, tiny, connec
             "UPDATE classgan.contributions SET submitted_at = i.opened_at + interval '10 seconds' + id * interval '1 second'"
             " FROM classgan.iterations i WHERE i.number = contributions.iteration"
         )
-        seconds = sorted(queue.arrival_seconds(connection, training.training_id))
+        seconds = sorted(unit_queue.arrival_seconds(connection, training.training_id))
         middle = seconds[len(seconds) // 2]
         spread = sorted(abs(s - middle) for s in seconds)[len(seconds) // 2]
         assert training._deadline() == pytest.approx(middle + 6 * 1.4826 * spread)

@@ -9,13 +9,14 @@ import pytest
 import safetensors
 from PIL import Image
 
-from gan_core import figures, generators
 from gan_core.errors import DataError, TrainingError
-from gan_core.exports import keeping
+from gan_core.exports import model_versions
+from gan_core.networks import generators
+from gan_core.quality import scores
 from gan_core.settings import Settings
-from gan_core.store import runs, trainings, versions
+from gan_core.store.coordinator import runs, trainings, versions
 from gan_core.units import TrainingState
-from tasks import evaluate, keep_model
+from tasks.background import evaluate, keep_model
 
 
 def push(training, folder):
@@ -28,7 +29,7 @@ def push(training, folder):
 
 def keep(connection, folder, model=""):
     pushed = generators.load(folder / "generator.safetensors")
-    return keeping.keep(connection, "lesson", folder, pushed.iteration, pushed.images, model)
+    return model_versions.keep(connection, "lesson", folder, pushed.iteration, pushed.images, model)
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_the_end_of_a_training_keeps_its_model_once(trained, connection, databas
 
 def test_a_model_goes_back_to_what_was_measured_of_it(trained, classroom, connection, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluate, "settings", lambda: Settings(database_url=classroom.url, outputs=tmp_path))
-    monkeypatch.setattr(figures, "SAMPLES", 64)
+    monkeypatch.setattr(scores, "SAMPLES", 64)
     evaluate.evaluate.fn(trained.snapshot(), evaluate.Yardstick(trained.images))
     keep(connection, tmp_path / "outputs" / "lesson", "digits")
     model = versions.model(connection, "digits@1")
@@ -256,4 +257,4 @@ def test_a_training_is_mirrored_into_mlflow_and_again_only_what_is_new(
 
 def test_no_training_no_model(connection, tmp_path):
     with pytest.raises(TrainingError, match="There is no training called 'none'"):
-        keeping.keep(connection, "none", tmp_path, 1, 1)
+        model_versions.keep(connection, "none", tmp_path, 1, 1)

@@ -9,11 +9,11 @@ from classroom import Classroom, same_bits
 from fake_data_hub import Repo, parquet
 from poll import wait_until
 
-from deployments.doctor import Doctor, Doubt
-from gan_core.coordinator import Coordinator
+from deployments.student.doctor import Doctor, Doubt
+from gan_core.coordinator.coordinator import Coordinator
+from gan_core.networks.reference import train_local
 from gan_core.settings import settings
-from gan_core.shift import Shift
-from gan_core.trainer import train_local
+from gan_core.worker.shift import Shift
 
 FIRST, SECOND = "train-0.parquet", "train-1.parquet"
 

@@ -8,13 +8,14 @@ import pytest
 from classroom import same_bits
 from poll import wait_until
 
-from gan_core.coordinator import Coordinator
-from gan_core.demand import Demand
+from gan_core.coordinator.coordinator import Coordinator
 from gan_core.errors import Finished
+from gan_core.networks.reference import train_local
 from gan_core.plan import checked_plan
-from gan_core.scheduling import Rules, look, move, survey
-from gan_core.store import submissions, trainings
-from gan_core.trainer import train_local
+from gan_core.scheduler.demand import Demand
+from gan_core.scheduler.survey import Rules, look, move, survey
+from gan_core.store.coordinator import trainings
+from gan_core.store.scheduler import submissions
 from gan_core.units import TrainingState
 from tasks import control
 

@@ -6,8 +6,10 @@ import psycopg
 import pytest
 
 from gan_core.policies.sampling import cut_units
-from gan_core.store import checks, events, ledger, queue, student, trainings
+from gan_core.store import student
+from gan_core.store.coordinator import checks, events, trainings, unit_queue
 from gan_core.store.migrate import add_student
+from gan_core.store.viewers import ledger
 from gan_core.units import EventKind, Measures, TrainingState, Verdict
 
 MEASURES = Measures(images=16, seconds=1.0, g_loss=1.0, d_loss=2.0, d_real_accuracy=0.5, d_fake_accuracy=0.5)
@@ -21,7 +23,7 @@ def training(connection, tiny) -> int:
     row = trainings.create(connection, "test", tiny.model_dump(mode="json"))
     trainings.start(connection, row.id, "data", 5000, len(PAYLOAD), b"weights 0")
     units, position = cut_units(tiny, 0, 5000, None, UNITS * 16)
-    queue.create_units(connection, row.id, 0, UNITS * 16, position, units)
+    unit_queue.create_units(connection, row.id, 0, UNITS * 16, position, units)
     return row.id
 
 
@@ -213,8 +215,8 @@ def test_nothing_leaks_weights_go_once_their_checks_are_done_or_the_training_is_
 
 def test_a_refused_contribution_is_not_checked_and_no_streak(connection, training, machine_of):
     machine_of("ada").work()
-    (arrival,) = queue.arrivals(connection, training, 0)
-    queue.refuse(connection, arrival.id, "it is garbage")
+    (arrival,) = unit_queue.arrivals(connection, training, 0)
+    unit_queue.refuse(connection, arrival.id, "it is garbage")
     assert checks.next_check(connection, training) is None
     assert streak(connection, "ada") == 0
 

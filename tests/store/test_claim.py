@@ -10,7 +10,8 @@ from poll import wait_until
 
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units
-from gan_core.store import queue, student, trainings
+from gan_core.store import student
+from gan_core.store.coordinator import trainings, unit_queue
 from gan_core.store.migrate import add_student
 
 
@@ -22,7 +23,7 @@ def units_open(connection, tiny):
         row = trainings.create(connection, name, plan.model_dump(mode="json"))
         trainings.start(connection, row.id, "data", 5000, 100, b"weights")
         units, position = cut_units(plan.changed(quorum=count * plan.images_per_unit), 0, 10**7)
-        queue.create_units(connection, row.id, 0, plan.quorum, position, units[:count])
+        unit_queue.create_units(connection, row.id, 0, plan.quorum, position, units[:count])
         return row.id
 
     return open_units
@@ -64,7 +65,7 @@ def test_32_connections_share_5000_units_and_none_is_lost_or_leased_twice(databa
     assert set(counts) == set(range(5000))
     assert set(counts.values()) == {1}
     assert connection.execute("SELECT count(*) FROM classgan.leases").fetchone() == (5000,)
-    assert queue.progress(connection, training, 0).leased == 5000
+    assert unit_queue.progress(connection, training, 0).leased == 5000
 
 
 def test_a_claim_uses_its_index_at_100_000_rows(connection, units_open, machine):
@@ -156,7 +157,7 @@ def test_a_machine_gets_only_units_whose_images_it_has(connection, machine, tiny
     row = trainings.create(connection, "shards", tiny.model_dump(mode="json"))
     trainings.start(connection, row.id, "data", 96, 100, b"weights")
     units, position = cut_units(tiny.changed(quorum=96), 0, 96, shards=[48, 48])
-    queue.create_units(connection, row.id, 0, 96, position, units)
+    unit_queue.create_units(connection, row.id, 0, 96, position, units)
     first = [unit.ordinal for unit in units if unit.reach <= 48]
     assert len(first) == 3
     assert student.claim(connection, *machine) is None
@@ -178,7 +179,7 @@ def test_an_idle_machine_backs_up_only_units_whose_images_it_has(connection, mac
     row = trainings.create(connection, "shards", tiny.model_dump(mode="json"))
     trainings.start(connection, row.id, "data", 96, 100, b"weights")
     units, position = cut_units(tiny.changed(quorum=16, sampler="sequential"), 48, 96, shards=[48, 48])
-    queue.create_units(connection, row.id, 0, 16, position, units[:1])
+    unit_queue.create_units(connection, row.id, 0, 16, position, units[:1])
     assert student.claim(connection, *machine, row.id, 96) is not None
     connection.execute("UPDATE classgan.leases SET claimed_at = now() - interval '1 hour'")
     other = student.register(connection, "other", boot := uuid4(), "cpu", {}), boot

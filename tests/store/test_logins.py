@@ -3,7 +3,8 @@
 import psycopg
 import pytest
 
-from gan_core.store import ledger, logins
+from gan_core.store import logins
+from gan_core.store.viewers import ledger
 
 
 def test_an_issued_secret_is_known_by_its_hash_and_by_postgresql(connection):

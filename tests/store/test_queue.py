@@ -8,9 +8,11 @@ import pytest
 
 from gan_core.errors import TrainingError
 from gan_core.policies.sampling import cut_units
-from gan_core.scheduling import Rules, look, move, survey
-from gan_core.store import placements, queue, student, submissions, trainings
+from gan_core.scheduler.survey import Rules, look, move, survey
+from gan_core.store import student
+from gan_core.store.coordinator import trainings, unit_queue
 from gan_core.store.migrate import add_student
+from gan_core.store.scheduler import placements, submissions
 from gan_core.units import TRANSITIONS, TrainingState
 
 RULES = Rules(max_running=2, max_wait=3_600)
@@ -37,7 +39,7 @@ def running(connection, tiny, submitted):
         number = submitted(name, **demand)
         trainings.start(connection, number, "data", 5_000, 100, b"weights")
         units, position = cut_units(tiny, 0, 5_000)
-        queue.create_units(connection, number, 0, tiny.quorum, position, units)
+        unit_queue.create_units(connection, number, 0, tiny.quorum, position, units)
         return number
 
     return run

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 from poll import wait_until
 
-from gan_core.store import events, queue, student, trainings
+from gan_core.store import student
+from gan_core.store.coordinator import events, trainings, unit_queue
 from gan_core.store.engine import LEAD_LOST
 from gan_core.store.migrate import add_student
 from gan_core.units import Measures, Verdict
@@ -24,7 +25,7 @@ def training(connection, tiny) -> int:
     row = trainings.create(connection, "test", plan.model_dump(mode="json"))
     trainings.start(connection, row.id, "data", 5000, len(PAYLOAD), b"weights")
     units, position = cut_units(plan, 0, 5000)
-    queue.create_units(connection, row.id, 0, plan.quorum, position, units)
+    unit_queue.create_units(connection, row.id, 0, plan.quorum, position, units)
     return row.id
 
 
@@ -92,7 +93,7 @@ def test_a_lease_that_ran_out_goes_to_the_next_worker_and_the_first_answer_is_la
 def test_an_answer_after_its_time_is_welcome_while_nobody_else_has_the_unit(connection, training, machine):
     lease = student.claim(connection, *machine)
     run_out(connection, lease.id)
-    assert queue.expire_leases(connection) == 1
+    assert unit_queue.expire_leases(connection) == 1
     assert student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD).verdict is Verdict.ACCEPTED
 
 
@@ -113,7 +114,7 @@ def test_nobody_answers_for_a_foreign_lease(database, connection, training, mach
 def test_an_answer_after_the_iteration_closed_changes_nothing(connection, training, machine, other):
     mine, theirs = student.claim(connection, *machine), student.claim(connection, *other)
     student.submit(connection, theirs.id, other[1], MEASURES, PAYLOAD)
-    (arrival,) = queue.arrivals(connection, training, 0)
+    (arrival,) = unit_queue.arrivals(connection, training, 0)
     trainings.publish(connection, training, 0, 0, [arrival.id], 16, 48, b"next weights")
     before = everything(connection)
     answer = student.submit(connection, mine.id, machine[1], MEASURES, PAYLOAD)
@@ -125,10 +126,10 @@ def test_an_answer_between_counting_and_closing_is_late_and_leaves_no_tensors(co
     """Accepted, but after the coordinator had counted: it must not look as if it had entered the weights."""
     mine, theirs = student.claim(connection, *machine), student.claim(connection, *other)
     student.submit(connection, theirs.id, other[1], MEASURES, PAYLOAD)
-    counted = [a.id for a in queue.arrivals(connection, training, 0)]
+    counted = [a.id for a in unit_queue.arrivals(connection, training, 0)]
     student.submit(connection, mine.id, machine[1], MEASURES, PAYLOAD)
     trainings.publish(connection, training, 0, 0, counted, 16, 48, b"next weights")
-    assert [a.id for a in queue.arrivals(connection, training, 0)] == counted
+    assert [a.id for a in unit_queue.arrivals(connection, training, 0)] == counted
     assert connection.execute("SELECT count(*) FROM classgan.gradients").fetchone() == (1,)
     assert connection.execute(
         "SELECT verdict FROM classgan.contributions WHERE lease_id = %s", (mine.id,)
@@ -142,14 +143,14 @@ def test_a_payload_of_another_size_is_refused_and_its_unit_is_open_again(connect
     answer = student.submit(connection, lease.id, machine[1], MEASURES, bytes(size))
     assert answer.verdict is Verdict.REFUSED
     assert f"payload has {size} bytes, this training's have 100" in answer.reason
-    assert queue.progress(connection, training, 0).open == 3
+    assert unit_queue.progress(connection, training, 0).open == 3
     assert connection.execute("SELECT count(*) FROM classgan.gradients").fetchone() == (0,)
 
 
 def test_a_lease_given_back_is_open_at_once_and_its_answer_late(connection, training, machine):
     lease = student.claim(connection, *machine)
     student.release(connection, lease.id, machine[1], "the lid was closed")
-    assert queue.progress(connection, training, 0).open == 3
+    assert unit_queue.progress(connection, training, 0).open == 3
     assert student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD).verdict is Verdict.LATE
     assert connection.execute("SELECT message FROM classgan.workers WHERE id = %s", machine[:1]).fetchone() == (
         "the lease was given back",
@@ -160,11 +161,11 @@ def test_heartbeats_keep_a_lease_and_silence_loses_it(connection, training, mach
     lease = student.claim(connection, *machine)
     run_out(connection, lease.id)
     assert student.heartbeat(connection, *machine) == [lease.id]
-    assert queue.expire_leases(connection) == 0
+    assert unit_queue.expire_leases(connection) == 0
     run_out(connection, lease.id)
-    assert queue.expire_leases(connection) == 1
+    assert unit_queue.expire_leases(connection) == 1
     assert student.heartbeat(connection, *machine) == [lease.id]  # it slept, and nobody has taken its unit: it goes on
-    assert queue.progress(connection, training, 0).leased == 1
+    assert unit_queue.progress(connection, training, 0).leased == 1
     run_out(connection, lease.id)
     assert student.claim(connection, *other).units == lease.units
     assert student.heartbeat(connection, *machine) == []
@@ -182,9 +183,9 @@ def test_a_restarted_machine_does_not_renew_its_dead_selfs_leases(connection, tr
 def test_a_contribution_that_proves_unusable_is_taken_back(connection, training, machine, other):
     lease = student.claim(connection, *machine)
     student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD)
-    (arrival,) = queue.arrivals(connection, training, 0)
-    queue.refuse(connection, arrival.id, "generator/0.weight holds numbers that are not finite")
-    assert queue.arrivals(connection, training, 0) == []
+    (arrival,) = unit_queue.arrivals(connection, training, 0)
+    unit_queue.refuse(connection, arrival.id, "generator/0.weight holds numbers that are not finite")
+    assert unit_queue.arrivals(connection, training, 0) == []
     assert student.my_credit(connection)[:2] == (0, 0)
     assert student.claim(connection, *other).units == lease.units
 
@@ -195,15 +196,15 @@ def test_a_unit_whose_every_answer_is_unusable_is_given_up(connection, training,
         lease = student.claim(connection, *machine)
         assert lease.units[0].ordinal == 0
         student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD)
-        (arrival,) = queue.arrivals(connection, training, 0)
-        queue.refuse(connection, arrival.id, "not finite")
+        (arrival,) = unit_queue.arrivals(connection, training, 0)
+        unit_queue.refuse(connection, arrival.id, "not finite")
     assert student.claim(connection, *machine).units[0].ordinal == 1
     assert "given up" in events.latest(connection)[-1].text
 
 
 def test_publishing_twice_changes_nothing_and_out_of_turn_is_an_error(connection, training, machine):
     student.submit(connection, student.claim(connection, *machine).id, machine[1], MEASURES, PAYLOAD)
-    (arrival,) = queue.arrivals(connection, training, 0)
+    (arrival,) = unit_queue.arrivals(connection, training, 0)
     for _ in range(2):
         trainings.publish(connection, training, 0, 0, [arrival.id], 16, 48, b"next")
     assert connection.execute("SELECT iteration FROM classgan.trainings").fetchone() == (1,)
@@ -279,7 +280,7 @@ def test_the_first_answer_of_two_counts_and_the_other_keeps_its_credit(
     answer = student.submit(connection, slower[0].id, slower[1], MEASURES, PAYLOAD)
     assert (answer.verdict, answer.reason) == (Verdict.LATE, "another worker's answer for the same units came first")
     assert everything(connection) == before
-    assert queue.progress(connection, training, 0).done == 3
+    assert unit_queue.progress(connection, training, 0).done == 3
     assert student.my_credit(connection)[:2] == (4, 64)
 
 
@@ -291,26 +292,26 @@ def test_who_lost_the_race_is_told_by_its_heartbeat(connection, overdue, machine
 
 def test_the_backup_keeps_the_units_when_the_slow_one_falls_silent(connection, training, overdue, machine, other):
     run_out(connection, overdue[0].id)
-    assert queue.expire_leases(connection) == 1
-    assert queue.progress(connection, training, 0).leased == 1
+    assert unit_queue.expire_leases(connection) == 1
+    assert unit_queue.progress(connection, training, 0).leased == 1
     assert student.submit(connection, overdue[1].id, other[1], MEASURES, PAYLOAD).verdict is Verdict.ACCEPTED
 
 
 def test_units_are_open_again_when_both_are_gone(connection, training, overdue, machine, other):
     student.release(connection, overdue[1].id, other[1], "the lid was closed")
-    assert queue.progress(connection, training, 0).leased == 1
+    assert unit_queue.progress(connection, training, 0).leased == 1
     run_out(connection, overdue[0].id)
-    assert queue.expire_leases(connection) == 1
-    assert queue.progress(connection, training, 0).open == 1
+    assert unit_queue.expire_leases(connection) == 1
+    assert unit_queue.progress(connection, training, 0).open == 1
 
 
 def test_units_that_nobody_holds_are_found_by_the_net(connection, training, machine):
     """Two leases of the same units that end in the same moment may each leave them to the other."""
     lease = student.claim(connection, *machine)
     connection.execute("UPDATE classgan.leases SET ended_at = now() WHERE id = %s", (lease.id,))
-    assert queue.progress(connection, training, 0).leased == 1
-    queue.expire_leases(connection)
-    assert queue.progress(connection, training, 0).leased == 0
+    assert unit_queue.progress(connection, training, 0).leased == 1
+    unit_queue.expire_leases(connection)
+    assert unit_queue.progress(connection, training, 0).leased == 0
 
 
 # What the plan says about late work, and what stays on record.

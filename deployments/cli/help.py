@@ -1,0 +1,26 @@
+"""`classgan help`: an error or a check of `doctor`, explained."""
+
+from typing import Annotated
+
+import typer
+
+from deployments.troubleshooting import sections
+
+commands = typer.Typer()
+
+
+@commands.command("help")
+def explain(
+    word: Annotated[str, typer.Argument(help="What the last line of a message names; all words if left out.")] = "",
+) -> None:
+    """Explain an error or a check of `doctor`: what it means, why it comes, what to do."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    known = sections()
+    if not word:
+        print("\n".join(known))
+    elif word not in known:
+        raise typer.BadParameter(f"There is nothing about {word!r}. Choose one of: {', '.join(known)}.")
+    else:
+        Console().print(Markdown(known[word]))

@@ -1,0 +1,104 @@
+"""What commands print: tables, JSON, a progress bar."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from gan_core.units import Presence
+
+if TYPE_CHECKING:
+    from gan_core.plan import Plan
+    from gan_core.store.viewers import ledger
+
+console = Console()
+COLOURS = {Presence.ONLINE: "green", Presence.IDLE: "yellow", Presence.OFFLINE: "dim"}
+
+
+def figures(*columns: str, words: Iterable[str] = ()) -> Table:
+    """A table whose columns keep their width in a narrow terminal; only those of `words` give way."""
+    table = Table()
+    for name in columns:
+        table.add_column(name, no_wrap=name not in words)
+    return table
+
+
+def word(text: str, style: str = "") -> Text:
+    """Somebody's words on one line: no markup, and cut where there is no room."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def show(table: Table) -> None:
+    """On a terminal as a table; into a pipe as plain lines with nothing cut."""
+    if console.is_terminal:
+        console.print(table)
+    else:
+        table.box = None
+        Console(width=10_000).print(table)
+
+
+def print_json(value: Any, *, lines: bool = False) -> None:
+    """Dataclasses and what is made of them; on one line if there are to be several."""
+    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=None if lines else 2))
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def presence_cell(presence: Presence) -> str:
+    return f"[{COLOURS[presence]}]{presence}[/]"
+
+
+def worker_table(workers: list[ledger.WorkerRow]) -> Table:
+    """Who computes, by accepted images."""
+    words = ("worker", "student", "device", "last message")
+    table = figures("worker", "student", "state", "units", "images", "img/s", "device", "last message", words=words)
+    for w in workers:
+        table.add_row(
+            word(w.name),
+            word(w.student),
+            presence_cell(Presence.of(w.seconds_silent)),
+            f"{w.units:,}",
+            f"{w.images:,}",
+            f"{w.images_per_second or 0:,.0f}",
+            word(w.device),
+            word(w.message),
+        )
+    return table
+
+
+def open_with_bar(plan: Plan, cache: Path):
+    """The plan's images; a bar shows the first use, which resizes them all."""
+    from gan_core.data.images import open_images
+    from gan_core.settings import settings
+
+    with Progress(
+        TextColumn("preparing images"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=None)
+        return open_images(
+            plan.data,
+            image_size=plan.image_size,
+            channels=plan.channels,
+            cache=cache,
+            base=settings().data,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )

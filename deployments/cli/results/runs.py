@@ -1,0 +1,261 @@
+"""`classgan runs …`: what ran when and with what, and what it measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from deployments.cli.options import JsonOption
+from deployments.cli.output import console, print_json
+from gan_core.errors import DataError, MirrorError, TrainingError
+from gan_core.files import write_whole
+
+if TYPE_CHECKING:
+    from gan_core.store.coordinator import runs
+
+commands = typer.Typer(no_args_is_help=True, help="Look up what ran when and with what, compare, export.")
+Name = Annotated[str, typer.Argument(help="The training's name.")]
+
+
+class By(StrEnum):
+    """A row of the export is one of these."""
+
+    ITERATION = "iteration"
+    EPOCH = "epoch"
+    WORKER = "worker"
+
+
+@commands.command("list")
+def runs_list(
+    name: Annotated[str, typer.Argument(help="Of this training; of all, if left out.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="So many, the newest.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, the newest first: a training has one for each time that it was started."""
+    from deployments.local.database import database_url
+    from gan_core.store.coordinator import runs, trainings
+    from gan_core.store.engine import connect
+
+    with database_url() as url, connect(url) as connection:
+        if name:
+            trainings.get(connection, name)
+        found = runs.every(connection, name, limit)
+    if as_json:
+        print_json(found)
+        return
+    console.print(_table(found) if found else "Nothing ran yet. Start a training: classgan submit PLAN.")
+
+
+@commands.command("show")
+def runs_show(name: Name, as_json: JsonOption = False) -> None:
+    """Show a training's runs, its versions of code and data, what each epoch measured, and the models that came of it."""
+    from deployments.local.database import database_url
+    from gan_core.store.coordinator import runs, trainings, versions
+    from gan_core.store.engine import connect
+
+    with database_url() as url, connect(url) as connection:
+        row = trainings.get(connection, name)
+        found = runs.every(connection, name)
+        epochs = runs.metrics(connection, row.id, "epoch")
+        workers = runs.metrics(connection, row.id, "worker")
+        made = [m for m in versions.models(connection) if m.training == name]
+        data = [d for d in versions.data_versions(connection) if d.fingerprint == row.data_fingerprint]
+    if as_json:
+        answer = {
+            "name": name,
+            "state": row.state,
+            "message": row.message,
+            "plan": row.plan,
+            "data": {
+                "source": row.data_source,
+                "fingerprint": row.data_fingerprint,
+                "images": row.data_images,
+                "versions": [d.label for d in data],
+            },
+            "runs": found,
+            "epochs": epochs,
+            "workers": workers,
+            "models": [m.label for m in made],
+        }
+        print_json(answer)
+        return
+    _say(f"{name} {row.state}{f': {row.message}' if row.message else ''}")
+    known = f", kept as {', '.join(d.label for d in data)}" if data else ""
+    _say(
+        f"data {row.data_source or row.plan['data']}, {row.data_images:,} images, fingerprint {row.data_fingerprint}{known}"
+    )
+    if found:
+        packages = ", ".join(f"{package} {version}" for package, version in found[0].packages.items())
+        _say(f"code classgan {found[0].code_version}, {packages}")
+    _say(f"models {', '.join(m.label for m in made) or 'none yet'}")
+    console.print(_table(found))
+    console.print(
+        _figures(epochs, ("g_loss", "d_loss", "frechet", "wasserstein"), "epoch", "last_iteration", "images", "seconds")
+    )
+    console.print(
+        _figures(workers, ("images_per_second", "g_loss", "d_loss"), "worker", "student", "units", "images", "seconds")
+    )
+
+
+@commands.command("compare")
+def runs_compare(
+    names: Annotated[list[str], typer.Argument(metavar="NAME NAME...", help="Two trainings or more.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The picture of their curves, as .png; left out, outputs/comparison.png."),
+    ] = None,
+) -> None:
+    """Show how trainings differ, in plan, versions and results, with a picture of their curves."""
+    from deployments.local.database import database_url
+    from gan_core.plan import checked_plan
+    from gan_core.quality.curves import draw_comparison
+    from gan_core.settings import settings
+    from gan_core.store.coordinator import evaluations, runs, trainings
+    from gan_core.store.engine import connect
+    from gan_core.store.viewers import ledger
+
+    out = out or settings().outputs / "comparison.png"
+    if len(set(names)) < 2:
+        raise TrainingError(
+            "Name two trainings or more: classgan runs compare NAME NAME. `classgan runs list` has them."
+        )
+    if out.suffix != ".png":
+        raise DataError(f"{out}: the picture is written as .png. Choose such a name.")
+    with database_url() as url, connect(url) as connection:
+        rows = [trainings.get(connection, name) for name in names]
+        latest = [next(iter(runs.every(connection, name, limit=1)), None) for name in names]
+        curves = {
+            row.name: (ledger.history(connection, row.id), evaluations.of_training(connection, row.id)) for row in rows
+        }
+    table = Table("", *names)
+    plans = [checked_plan(row.plan).model_dump() for row in rows]
+    for knob in plans[0]:
+        _add_if_different(table, knob, [plan[knob] for plan in plans])
+    _add_if_different(table, "data fingerprint", [row.data_fingerprint for row in rows])
+    _add_if_different(table, "code", [run.code_version if run else "" for run in latest])
+    for package in runs.PACKAGES:
+        _add_if_different(table, package, [run.packages.get(package, "") if run else "" for run in latest])
+    if not table.row_count:
+        table.add_row("plan, data, versions", *["the same"] * len(names))
+    table.add_section()
+    ends = [(history[-1] if history else None, sum(r.seconds for r in history)) for history, _ in curves.values()]
+    table.add_row("iterations", *(f"{row.iteration:,}" for row in rows))
+    table.add_row("images seen", *(f"{row.images:,}" for row in rows))
+    table.add_row("minutes of training", *(f"{seconds / 60:.1f}" for _, seconds in ends))
+    for loss in ("g_loss", "d_loss"):
+        table.add_row(loss, *("" if last is None else f"{getattr(last, loss):.3f}" for last, _ in ends))
+    for figure in ("frechet", "wasserstein", "diversity", "coverage"):
+        table.add_row(figure, *(f"{getattr(e[-1], figure):.3g}" if e else "" for _, e in curves.values()))
+    console.print(table)
+    if len({row.data_fingerprint for row in rows}) > 1 or len({e[-1].protocol for _, e in curves.values() if e}) > 1:
+        console.print("Their data or protocol differ: the figures of quality can't be compared.")
+    write_whole(out, draw_comparison(curves))
+    _say(f"Their curves → {out}")
+
+
+@commands.command("export")
+def runs_export(
+    name: Name,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
+    by: Annotated[By, typer.Option(help="What a row is.")] = By.ITERATION,
+) -> None:
+    """Write what a training measured as a table."""
+    export_run(name, out, by.value)
+
+
+@commands.command("mirror")
+def runs_mirror(
+    name: Name,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="Of the MLflow server, such as http://127.0.0.1:5000; left out, CLASSGAN_MLFLOW_URL."
+        ),
+    ] = "",
+) -> None:
+    """Copy a training into MLflow: plan, measures, files. Again, it adds what is new."""
+    mirror_run(name, to)
+
+
+TABLES = (".csv", ".parquet")
+
+
+def _table(found: Sequence[runs.Run]) -> Table:
+    table = Table("training", "run", "began", "ended", "iterations", "how", "plan", "code")
+    for run in found:
+        last = "" if run.last_iteration is None else f"{run.last_iteration:,}"
+        ended = f"{run.ended_at:%d %b %H:%M:%S}" if run.ended_at else ""
+        how = run.said + (f": {run.reason}" if run.reason else "")
+        table.add_row(
+            run.training,
+            str(run.number),
+            f"{run.started_at:%d %b %H:%M:%S}",
+            ended,
+            f"{run.first_iteration:,} → {last}",
+            escape(how),
+            run.plan_hash[:8],
+            run.code_version,
+        )
+    return table
+
+
+def _figures(rows: Sequence[dict[str, Any]], figures: Sequence[str], *facts: str) -> Table:
+    """A table of plain facts, then of figures."""
+    table = Table(*(column.replace("_", " ") for column in (*facts, *figures)))
+    for row in rows:
+        shown = [f"{row[c]:,.0f}" if isinstance(row[c], int | float) else str(row[c]) for c in facts]
+        table.add_row(*map(escape, shown), *("" if row[c] is None else f"{row[c]:.3g}" for c in figures))
+    return table
+
+
+def _add_if_different(table: Table, what: str, values: Sequence[Any]) -> None:
+    if any(value != values[0] for value in values):
+        table.add_row(what, *(escape(str(value)) for value in values))
+
+
+def export_run(name: str, out: Path, by: runs.By) -> None:
+    """Write a training's measures.
+
+    Raises:
+        DataError: the file's ending is neither .csv nor .parquet.
+        TrainingError: there is no such training.
+    """
+    import pandas
+
+    from deployments.local.database import database_url
+    from gan_core.store.coordinator import runs, trainings
+    from gan_core.store.engine import connect
+
+    if out.suffix not in TABLES:
+        raise DataError(f"{out}: a table is written as {' or '.join(TABLES)}. Choose such a name.")
+    with database_url() as url, connect(url) as connection:
+        rows = runs.metrics(connection, trainings.get(connection, name).id, by)
+    frame = pandas.DataFrame(rows)
+    content = frame.to_csv(index=False).encode() if out.suffix == ".csv" else frame.to_parquet(index=False)
+    write_whole(out, content)
+    _say(f"{len(frame):,} rows → {out}")
+
+
+def mirror_run(name: str, uri: str) -> None:
+    """Raises MirrorError if no server is named, or it doesn't take the training."""
+    from deployments.local.database import database_url
+    from gan_core.exports.mlflow import mirror
+    from gan_core.settings import settings
+    from gan_core.store.engine import connect
+
+    uri = uri or settings().mlflow_url
+    if not uri:
+        raise MirrorError(f"Say where: classgan runs mirror {name} --to http://HOST:PORT, or set CLASSGAN_MLFLOW_URL.")
+    with database_url() as url, connect(url) as connection, console.status(f"copying {name} to {uri}"):
+        run = mirror(connection, name, uri)
+    _say(f"{name} is run {run} at {uri}.")
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

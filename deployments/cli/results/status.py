@@ -1,0 +1,200 @@
+"""`classgan status`, `leaderboard`, `my`, `events`: what there is to see, for people and, as JSON, for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from deployments.cli.options import JsonOption
+from deployments.cli.output import console, figures, presence_cell, print_json, show, word, worker_table
+from gan_core.errors import StoreUnreachable
+from gan_core.units import Presence
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from gan_core.store.coordinator import events
+
+commands = typer.Typer()
+EveryTraining = Annotated[str, typer.Argument(help="A training; all of them if left out.")]
+
+
+@commands.command()
+def status(name: EveryTraining = "", as_json: JsonOption = False) -> None:
+    """Show how trainings stand, and who computes."""
+    from deployments.local.database import database_url
+    from gan_core.status.summary import sentence
+    from gan_core.store.coordinator import evaluations, trainings
+    from gan_core.store.viewers import ledger
+
+    with database_url() as url, present(url) as connection:
+        rows = [trainings.get(connection, name)] if name else trainings.every(connection)
+        views = [view for row in rows if (view := ledger.overview(connection, row.name))]
+        workers = ledger.workers(connection, name)
+        measured = {row.name: evaluations.of_training(connection, row.id) for row in rows}
+    if as_json:
+        told = [{**asdict(view), "situation": sentence(view), "quality": measured[view.name][-1:]} for view in views]
+        print_json({"trainings": told, "workers": workers})
+        return
+    if not rows:
+        console.print("No training yet. Start one in the Prefect UI (deployment `train`), or with `classgan demo`.")
+        return
+    table = figures("training", "state", "it.", "images", "img/s", "G loss", "D loss", words=["training"])
+    for view in views:
+        losses = (f"{view.last.g_loss:.2f}", f"{view.last.d_loss:.2f}") if view.last else ("", "")
+        speed = f"{view.images_per_second:,.0f}"
+        table.add_row(view.name, view.state, f"{view.iteration:,}", f"{view.images:,}", speed, *losses)
+    show(table)
+    for view in views:
+        console.print(f"[bold]{view.name}[/bold] {escape(sentence(view))}", soft_wrap=True)
+        if history := measured[view.name]:
+            console.print(f"  Quality {history[-1].sentence()}.", soft_wrap=True, highlight=False)
+            if warning := evaluations.collapse(history):
+                console.print(f"  [yellow]{warning}[/yellow]", soft_wrap=True, highlight=False)
+    show(worker_table(workers))
+
+
+@commands.command()
+def leaderboard(as_json: JsonOption = False) -> None:
+    """Show who has computed how much, on the instructor's machine or on one that has joined."""
+    from deployments.local.database import database_url
+    from gan_core.store import student
+    from gan_core.store.engine import connect
+    from gan_core.store.viewers import watching
+
+    if _has_joined():
+        with connect(_own_url()) as connection:
+            standings = student.leaderboard(connection)
+    else:
+        with database_url() as url, watching.viewer(url) as connection:
+            standings = watching.leaderboard(connection)
+    if as_json:
+        print_json(standings)
+        return
+    if not standings:
+        console.print("No students yet. Let them in: classgan students add NAME")
+        return
+    table = figures("", "name", "state", "units", "images", "machines", "img/s", words=["name"])
+    for place, row in enumerate(standings, 1):
+        name = word(f"{row.display_name} (you)", "bold") if row.is_me else word(row.display_name)
+        speed = f"{row.images_per_second:,.0f}"
+        counted = (f"{row.units:,}", f"{row.images:,}", f"{row.machines:,}", speed)
+        table.add_row(str(place), name, presence_cell(row.presence), *counted)
+    show(table)
+
+
+@commands.command()
+def my(as_json: JsonOption = False) -> None:
+    """Show what is yours: units, images, place, and each machine's last message. On a machine that has joined."""
+    from gan_core.status.throughput import spoken
+    from gan_core.store import student
+    from gan_core.store.engine import connect, translated
+
+    url = _own_url()
+    with connect(url) as connection, translated(url):
+        units, images, seconds = student.my_credit(connection)
+        machines = student.my_machines(connection)
+        standings = student.leaderboard(connection)
+    place = next((n for n, row in enumerate(standings, 1) if row.is_me), len(standings))
+    if as_json:
+        credit = {"units": units, "images": images, "seconds": seconds, "place": place, "students": len(standings)}
+        print_json({**credit, "machines": machines})
+        return
+    console.print(
+        f"{images:,} images in {units:,} units, {spoken(seconds)} of computing: place {place} of {len(standings)}.",
+        soft_wrap=True,
+    )
+    table = figures("machine", "state", "units", "images", "img/s", "late", "refused", words=["machine"])
+    for m in machines:
+        counted = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}", f"{m.late:,}", f"{m.refused:,}")
+        table.add_row(word(m.machine), presence_cell(Presence.of(m.seconds_silent)), *counted)
+    if machines:
+        show(table)
+    for m in machines:
+        if m.message:
+            console.print(f"{escape(m.machine)}, last message: {escape(m.message)}", soft_wrap=True)
+
+
+@commands.command("events")
+def show_events(
+    name: EveryTraining = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5_000, help="How many, the newest.")] = 30,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new ones, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON an event.")] = False,
+) -> None:
+    """Show what happened beyond the ordinary: machines lost, units taken over, late answers, changes of the plan."""
+    from deployments.local.database import database_url
+    from gan_core.store.coordinator import events, trainings
+    from gan_core.store.engine import Link
+
+    with database_url() as url, Link(url) as link:
+        if name:
+            link.call(lambda c: trainings.get(c, name))  # a name that doesn't exist gets a sentence
+        found = link.call(lambda c: events.latest(c, name, limit))
+        if as_json:
+            _print_lines(found)
+        elif found:
+            table = figures("when", "training", "it.", "what", "in words", words=["training", "in words"])
+            for event in found:
+                table.add_row(*_cells(event))
+            show(table)
+        else:
+            console.print("Nothing beyond the ordinary has happened yet.")
+        while follow:
+            time.sleep(1)
+            last = found[-1].id if found else 0
+            new = link.call(lambda c, i=last: events.latest(c, name, after=i))
+            if as_json:
+                _print_lines(new)
+            for event in () if as_json else new:
+                console.print(" · ".join(_cells(event)), soft_wrap=True)
+            found = new or found
+
+
+@contextmanager
+def present(url: str) -> Generator[Connection]:
+    """A connection; a database that is away is explained to whoever wanted to look."""
+    from gan_core.store.engine import connect
+
+    try:
+        with connect(url) as connection:
+            yield connection
+    except StoreUnreachable as exc:
+        raise StoreUnreachable(
+            f"{exc} Workers and coordinators wait for it and go on by themselves; nothing is lost. "
+            "Next: start it again (its log says why it ended), or wait if it is restarting."
+        ) from exc
+
+
+def _has_joined() -> bool:
+    from gan_core.settings import settings
+
+    return (settings().home / "student" / "invite").exists() and not settings().database_url
+
+
+def _own_url() -> str:
+    """The database as this machine's student: by its invite, or by the settings that `join --no-start` left."""
+    from deployments.student.doctor import Doctor
+    from deployments.student.join import Membership
+    from gan_core.settings import settings
+
+    if settings().database_url:
+        return settings().database_url
+    mine = Membership(settings().home)
+    return Doctor(mine.invite(), mine.pem).database
+
+
+def _print_lines(found: list[events.Event]) -> None:
+    for event in found:
+        print_json(event, lines=True)
+
+
+def _cells(event: events.Event) -> tuple[str, ...]:
+    when = event.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return when, event.training, f"{event.iteration:,}", event.kind, escape(event.text)

@@ -1,0 +1,214 @@
+"""`classgan students …`: who may contribute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from deployments.cli.options import JsonOption
+from deployments.cli.output import console, print_json, show
+from gan_core.errors import RosterError, StackError, TrainingError
+from gan_core.files import write_private
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from deployments.server.class_file import ClassFile
+    from deployments.student.invites import Invite
+    from gan_core.store.viewers import ledger
+
+commands = typer.Typer(no_args_is_help=True, help="Let students in, look at them, shut one out.")
+Login = Annotated[str, typer.Argument(help="The student's login.")]
+
+
+@commands.command("list")
+def students_list(as_json: JsonOption = False) -> None:
+    """Everybody: machines, credit, and whether they may contribute."""
+    from deployments.local.database import database_url
+    from gan_core.store.engine import connect
+    from gan_core.store.viewers import ledger
+
+    with database_url() as url, connect(url) as connection:
+        rows = ledger.students(connection)
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("login", "name", "machines", "images", "state")
+    for row in rows:
+        state = f"[red]suspended[/red]: {escape(row.suspended)}" if row.suspended else "may contribute"
+        table.add_row(row.login, escape(row.display_name), f"{row.machines:,}", f"{row.images:,}", state)
+    if rows:
+        show(table)
+    else:
+        console.print("No students yet.")
+
+
+@commands.command("add")
+def students_add(
+    login: Annotated[str, typer.Argument(help="Login of one student: small letters, digits, underscores.")] = "",
+    name: Annotated[str, typer.Option(help="The name that others see; the login, if left out.")] = "",
+    roster: Annotated[
+        Path | None,
+        typer.Option(
+            "--roster",
+            exists=True,
+            dir_okay=False,
+            help="A class list instead: what Canvas or Moodle exports, or a CSV with the columns login, name, email.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for a roster's invites.")] = Path("invites.csv"),
+) -> None:
+    """Let students in: one, whose invite is printed, or everybody in a roster who isn't in yet."""
+    if bool(login) == (roster is not None):
+        raise typer.BadParameter("Name one login, or a roster with --roster.")
+    if roster is not None:
+        add_roster(roster, out)
+    else:
+        add_student(login, name)
+
+
+@commands.command("rotate")
+def students_rotate(login: Login) -> None:
+    """Make a new invite; the old one ends at once."""
+    from deployments.local.database import database_url
+    from gan_core.settings import settings
+    from gan_core.store import logins
+    from gan_core.store.engine import connect
+
+    class_file = _class_file()
+    with database_url() as url, connect(url) as connection:
+        invite = class_file.invite(settings().home, login, logins.issue(connection, _student(connection, login).login))
+    _show(invite)
+
+
+@commands.command("revoke")
+def students_revoke(
+    login: Login,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; the student reads it.")] = "the login was revoked",
+) -> None:
+    """Take a login away: sessions end at once, units go to others, credit stays."""
+    from deployments.local.database import database_url
+    from gan_core.store import logins
+    from gan_core.store.engine import connect
+
+    with database_url() as url, connect(url) as connection:
+        logins.revoke(connection, _student(connection, login).login, reason)
+    console.print(
+        f"{login} is out: sessions end now, units go to others, credit stays. `classgan students rotate {login}` lets them in again.",
+        soft_wrap=True,
+    )
+
+
+@commands.command("suspend")
+def students_suspend(
+    login: Login,
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", help="Why; the student reads it.")
+    ] = "your instructor says so",
+) -> None:
+    """Shut a student out at once: their sessions end, their units go to others, their credit stays."""
+    from deployments.local.database import database_url
+    from gan_core.store.engine import connect
+    from gan_core.store.viewers import ledger
+
+    with database_url() as url, connect(url) as connection:
+        ledger.suspend(connection, _student(connection, login).id, reason)
+    console.print(
+        f"{login} is shut out from now on; units go to others, credit stays. `classgan students restore {login}` undoes it."
+    )
+
+
+@commands.command("restore")
+def students_restore(login: Login) -> None:
+    """Let a student contribute again."""
+    from deployments.local.database import database_url
+    from gan_core.store.engine import connect
+    from gan_core.store.viewers import ledger
+
+    with database_url() as url, connect(url) as connection:
+        ledger.suspend(connection, _student(connection, login).id, "")
+    console.print(f"{login} may contribute again, as soon as the worker is started anew.")
+
+
+def add_student(login: str, name: str) -> None:
+    """Let one person in, and print the invite."""
+    from deployments.local.database import database_url
+    from deployments.server import rosters
+    from gan_core.settings import settings
+    from gan_core.store import logins
+    from gan_core.store.engine import connect
+    from gan_core.store.viewers import ledger
+
+    class_file, login = _class_file(), rosters.checked_login(login)
+    with database_url() as url, connect(url) as connection:
+        if login in {row.login for row in ledger.students(connection) if row.has_login}:
+            raise RosterError(
+                f"{login!r} is in the class already, and invites are shown once. A new one, which ends the old: classgan students rotate {login}"
+            )
+        invite = class_file.invite(settings().home, login, logins.issue(connection, login, name))
+    _show(invite)
+
+
+def add_roster(path: Path, out: Path) -> None:
+    """Let everybody of a class list in who isn't yet, and write their invites: both or nothing."""
+    from deployments.local.database import database_url
+    from deployments.server import rosters
+    from gan_core.exports import spreadsheets
+    from gan_core.settings import settings
+    from gan_core.store import logins
+    from gan_core.store.engine import connect
+
+    class_file = _class_file()
+    if out.exists():
+        raise RosterError(
+            f"{out} exists, and the invites in it can't be made again. Move it away, or name another file with --out."
+        )
+    with database_url() as url, connect(url) as connection, connection.transaction():
+        known = logins.roster_keys(connection)
+        entries = [entry for entry in rosters.read(path, known) if entry.login not in known]
+        rows = []
+        for entry in entries:
+            facts = {"key": entry.key, "email": entry.email, "columns": dict(entry.identity)}
+            secret = logins.issue(connection, entry.login, entry.name, facts)
+            invite = class_file.invite(settings().home, entry.login, secret)
+            rows.append((entry.login, entry.name, entry.email, invite.line, invite.command()))
+        if rows:
+            lines = [("login", "name", "email", "invite", "command"), *rows]
+            write_private(out, spreadsheets.csv_bytes(lines, mark=True))  # names come from outside
+    if not rows:
+        console.print("Everybody in this roster is in the class already; nothing was changed.")
+        return
+    console.print(
+        f"{len(rows)} students came in. Their invites are in {out}: mail each line to its owner, then delete the file.",
+        soft_wrap=True,
+    )
+
+
+def _class_file() -> ClassFile:
+    from deployments.server.class_file import ClassFile
+    from gan_core.settings import settings
+
+    class_file = ClassFile.load(settings().home)
+    if class_file is None:
+        raise StackError(
+            f"No class for other machines was made in {settings().home.resolve()}. Make one: classgan init --address HOST"
+        )
+    return class_file
+
+
+def _show(invite: Invite) -> None:
+    console.print(f"The invite of [bold]{invite.login}[/bold], shown this once. Whoever has it is {invite.login}:")
+    print(invite.command())  # plain: it will be copied
+
+
+def _student(connection: Connection, login: str) -> ledger.StudentRow:
+    from gan_core.store.viewers import ledger
+
+    rows = {row.login: row for row in ledger.students(connection)}
+    if login not in rows:
+        raise TrainingError(f"There is no student with the login {login!r}. Students: {', '.join(rows) or 'none yet'}.")
+    return rows[login]

@@ -1,0 +1,154 @@
+"""`classgan plan` and `train-local`: plans on the command line, and a training in this one process."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from deployments.cli.options import PlanOption, PresetOption
+from deployments.cli.output import console, open_with_bar
+from gan_core.errors import PlanError
+from gan_core.files import write_whole
+from gan_core.units import Measures
+
+if TYPE_CHECKING:
+    from gan_core.plan import Plan
+
+commands = typer.Typer()
+
+
+@commands.command("train-local")
+def train_local(
+    preset: PresetOption = "demo",
+    changes: PlanOption = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="The ordinary loop: one Adam for the whole training, no units.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for the generator and its pictures; left out, outputs/local."),
+    ] = None,
+) -> None:
+    """Train in this one process: the reference that a class must equal, and the way to train alone."""
+    train_here(plan_from(preset, changes), plain, out)
+
+
+@commands.command()
+def plan(preset: PresetOption = "demo", changes: PlanOption = None) -> None:
+    """Show every knob of a plan: value, limits, meaning."""
+    print_plan(plan_from(preset, changes))
+
+
+def plan_from(name: str, changes: Sequence[str] | None) -> Plan:
+    """The preset with these KEY=VALUE changes. Raises PlanError with a sentence about each fault."""
+    from gan_core.presets import preset
+
+    return preset(name).changed(**changes_from(changes or ()))
+
+
+def changes_from(changes: Sequence[str]) -> dict[str, Any]:
+    """Knobs and values of these KEY=VALUE texts. Raises PlanError for what is no KEY=VALUE, or no knob."""
+    from gan_core.plan import Plan
+
+    values: dict[str, Any] = {}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals:
+            raise PlanError(f"--set {change!r} is not KEY=VALUE, for example --set iterations=50.")
+        if key not in Plan.model_fields:
+            raise PlanError(f"A plan has no knob {key!r}. `classgan plan` lists all of them.")
+        try:
+            values[key] = json.loads(text)
+        except ValueError:
+            values[key] = text
+    return values
+
+
+def print_plan(plan: Plan) -> None:
+    """Every knob: value, limits, meaning."""
+    from gan_core.plan import Plan
+
+    table = Table("knob", "value", "limits", "meaning")
+    properties = Plan.model_json_schema()["properties"]
+    for name, value in plan.model_dump().items():
+        table.add_row(name, str(value), limits(properties[name]), properties[name].get("description", ""))
+    Console().print(table)
+
+
+def limits(schema: dict[str, Any]) -> str:
+    """A field's bounds or choices, from its JSON schema."""
+    if "anyOf" in schema:
+        return " or ".join(limits(choice) for choice in schema["anyOf"])
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    low = (
+        f"≥ {schema['minimum']:,}"
+        if "minimum" in schema
+        else f"> {schema['exclusiveMinimum']:,}"
+        if "exclusiveMinimum" in schema
+        else ""
+    )
+    high = (
+        f"≤ {schema['maximum']:,}"
+        if "maximum" in schema
+        else f"< {schema['exclusiveMaximum']:,}"
+        if "exclusiveMaximum" in schema
+        else ""
+    )
+    return ", ".join(filter(None, (low, high)))
+
+
+def train_here(plan: Plan, plain: bool, out: Path | None) -> None:
+    """Train in this process; writes generator, grid and timeline."""
+    import torch
+
+    from gan_core.networks import generators
+    from gan_core.networks.reference import train_local, train_plain
+    from gan_core.networks.update import State
+    from gan_core.quality import pictures
+    from gan_core.settings import settings
+
+    if settings().threads:
+        torch.set_num_threads(settings().threads)
+    out = out or settings().outputs / "local"
+    out.mkdir(parents=True, exist_ok=True)  # a place that can't be written must not cost the training
+    images = open_with_bar(plan, settings().cache)
+    grids: list[tuple[int, bytes]] = []
+    started = time.monotonic()
+    columns = (
+        TextColumn("iteration"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("", total=plan.iterations if not plan.epochs else None)
+
+        def watch(state: State, measures: list[Measures]) -> None:
+            rate = state.images / (time.monotonic() - started)
+            losses = f" · loss G {measures[-1].g_loss:.2f} D {measures[-1].d_loss:.2f}" if measures else ""
+            bar.update(task, completed=state.iteration, description=f"{state.images:,} images · {rate:,.0f}/s{losses}")
+            if state.iteration % plan.sample_interval == 0:
+                grids.append((state.iteration, pictures.sample_grid(plan, state.average)))
+
+        state = (train_plain if plain else train_local)(plan, images, watch)
+    generators.save(
+        out / "generator.safetensors", generators.Generator(plan, state.average, state.iteration, state.images)
+    )
+    write_whole(out / "samples.png", pictures.sample_grid(plan, state.average))
+    if grids:
+        write_whole(out / "timeline.gif", pictures.timeline(grids))
+    written = ", ".join(sorted(p.name for p in out.iterdir() if p.is_file()))
+    console.print(f"{written} → {out}/", soft_wrap=True)

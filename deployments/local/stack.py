@@ -1,0 +1,384 @@
+"""A whole class on one machine: PostgreSQL, Prefect, a coordinator's worker and students' workers, as child processes.
+
+Ports are free ones on 127.0.0.1; everything that is written lies in one folder. `stop` leaves no process behind, and
+a start cleans up after a stack that was killed.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+
+from deployments.local.postgres import Postgres
+from deployments.local.processes import calmly, end, free_port, stop_trees, tree_of
+from deployments.prefect_api import PrefectApi
+from deployments.prefect_settings import CLIENT, POOLS, PREFECT, SERVER, clean_environment, job_template, prefect_file
+from deployments.server.class_file import INSTRUCTOR, ClassFile
+from deployments.student.addresses import reach
+from gan_core.errors import StackError, StoreError
+from gan_core.files import write_private
+from gan_core.settings import settings
+from gan_core.store.coordinator import trainings
+from gan_core.store.engine import connect
+from gan_core.store.migrate import add_student, migrate
+
+SERVER_SECONDS = 120  # a first start migrates Prefect's database: 12 s alone, several times that on a busy machine
+PAUSE_SECONDS = 3  # for coordinators to end their iteration when the stack stops
+DRAIN_SECONDS = 5  # for shifts to submit their unit when the stack stops; then they are killed
+SERVER_PATIENCE = 1.5  # seconds for the Prefect server: it takes three to say goodbye, and has nothing left to write
+STACK = "CLASSGAN_STACK"  # which stack a process belongs to
+DEATHS = 3  # so many of one part within a minute are more than bad luck
+
+
+class LocalStack:
+    """The parts of a class on this machine. Use as a context manager, or call `start` and `stop`.
+
+    Args:
+        home: folder for databases, caches and logs.
+        outputs: folder for pictures, models and grade files.
+        workers: names of the student workers to start; each is a student with an own login.
+        say: told what is being started.
+        class_file: how students on other machines come in; without one, the class is on this machine only.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        outputs: Path,
+        workers: Sequence[str] = (),
+        say: Callable[[str], None] = lambda text: None,
+        class_file: ClassFile | None = None,
+    ) -> None:
+        self.home, self.outputs, self.workers, self._say = home.resolve(), outputs.resolve(), tuple(workers), say
+        self.logs = self.home / "logs"
+        self.class_file = class_file
+        self.postgres = Postgres(self.home / "postgres")
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: dict[str, Callable[[], object]] = {"postgres": self.postgres.start}  # how each part is
+        self._deaths: dict[str, list[float]] = {}
+        self.ui = ""
+        self._port = 0
+        self._mark = uuid4().hex  # in the environment of every process of this stack
+        self._lock: Any = None
+
+    @property
+    def database(self) -> str:
+        """URL of the class's database, as the instructor."""
+        return (self.class_file.database_url if self.class_file else "") or self.postgres.url()
+
+    def _api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        return PrefectApi(self.environment())(method, path, body)
+
+    def __enter__(self) -> "LocalStack":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything; returns when workers are on their way and the deployments are there.
+
+        Raises:
+            StackError: a part doesn't start, or a stack already works in this folder; says what to do.
+        """
+        self._make_folders()
+        self._take_folder()
+        self._end_leftovers()
+        self._remember()
+        if self.class_file is None:
+            self._say("starting the Prefect server")
+            self._serve()
+        if self.class_file is None or not self.class_file.database_url:
+            self._say("starting PostgreSQL")
+            self.postgres.port = 0 if self.class_file is None else free_port(0)
+            self.postgres.start()
+        if self.postgres.port:
+            self.spawn("relay", [sys.executable, "-P", "-m", "deployments.server.relay", str(self.postgres.port)])
+        self._remember()
+        migrate(self.database)
+        with connect(self.database) as connection:
+            trainings.interrupt_all(connection)
+            for name in self.workers:
+                add_student(connection, name)
+        if self.class_file is not None:  # only now: it asks the database who may come in
+            self.ui = self.class_file.public_server
+            self._say("starting the class server")
+            self.spawn("prefect-server", [sys.executable, "-P", "-m", "deployments.server.serving"])
+        self._await_server()
+        self._crash_stale_runs()
+        self._say("creating work pools and deployments, starting workers")
+        for pool, kind in POOLS.items():
+            self._api("POST", "/work_pools/", {"name": pool, "type": kind, "base_job_template": job_template(kind)})
+        deploying = self.spawn(
+            "deploy", [*PREFECT, "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file())]
+        )
+        self.spawn(
+            "instructor",
+            [*PREFECT, "worker", "start", "--pool", "instructor", "--type", "process", "--name", "instructor"],
+        )
+        for name in self.workers:
+            self.start_worker(name)
+        if deploying.wait(SERVER_SECONDS):
+            raise StackError(f"The deployments were not accepted; {self.logs / 'deploy.log'} says why.")
+        del self.children["deploy"]
+
+    def start_worker(self, name: str) -> subprocess.Popen[bytes]:
+        """Start a student's worker, exactly as a student would."""
+        return self.spawn(
+            f"worker-{name}", [*PREFECT, "worker", "start", "--pool", "students", "--name", name], student=name
+        )
+
+    def environment(self, student: str | None = None) -> dict[str, str]:
+        """What a process of this class finds in its environment."""
+        clean = clean_environment()
+        threads = max(1, (os.cpu_count() or 1) // max(1, len(self.workers)))
+        return {
+            **clean,
+            **SERVER,
+            **CLIENT,
+            "PREFECT_HOME": str(self.home / "prefect"),
+            **self.reach(),
+            STACK: self._mark,
+            "CLASSGAN_HOME": str(self.home),
+            "CLASSGAN_OUTPUTS": str(self.outputs),
+            "CLASSGAN_DATA": str(settings().data.resolve()),
+            "CLASSGAN_DATABASE_URL": self.postgres.url(student) if student else self.database,
+            "CLASSGAN_THREADS": clean.get("CLASSGAN_THREADS", str(threads)),
+            # A computing thread that waits must sleep: spinning would take the core from another student.
+            "OMP_WAIT_POLICY": "PASSIVE",
+        }
+
+    def reach(self) -> dict[str, str]:
+        """Prefect's settings for whoever is the instructor here."""
+        if self.class_file is None:
+            return {"PREFECT_API_URL": f"{self.ui}/api"}
+        mine = reach(
+            self.class_file.local_server, self.home / "class.pem", INSTRUCTOR, self.class_file.instructor_secret
+        )
+        inside = {  # what the class server's process needs, and nobody else heeds
+            "PREFECT_SERVER_API_AUTH_STRING": self.class_file.inner_login,
+            "PREFECT_UI_API_URL": f"{self.class_file.public_server}/api",
+        }
+        return {**mine, **inside}
+
+    def attach(self) -> "LocalStack":
+        """Take the place of a stack that another process started in this folder, to add to it.
+
+        Raises:
+            StackError: none runs here.
+        """
+        try:
+            noted = json.loads((self.home / "stack.json").read_text())
+            pid, created = noted["processes"][0]
+            self.ui = noted["ui"]
+            if abs(psutil.Process(pid).create_time() - created) > 1:
+                raise psutil.NoSuchProcess(pid)
+        except (OSError, ValueError, KeyError, IndexError, psutil.NoSuchProcess) as exc:
+            raise StackError(f"No class runs in {self.home}. Start one with `classgan up` (or `make up`).") from exc
+        self.class_file = ClassFile.load(self.home) if self.ui.startswith("https") else None
+        if not (self.class_file and self.class_file.database_url):
+            self.postgres.attach(noted["database"])
+        return self
+
+    def spawn(self, name: str, command: Sequence[str], student: str | None = None) -> subprocess.Popen[bytes]:
+        """Start a child of this stack; what it prints goes to its log."""
+        with (self.logs / f"{name}.log").open("ab") as log:
+            child = subprocess.Popen(
+                command,
+                env=self.environment(student),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.home,
+                start_new_session=True,  # Ctrl-C in the terminal is ours to hand on, in order
+            )
+        self.children[name] = child
+        self._started[name] = lambda: self.spawn(name, command, student)
+        self._remember()
+        return child
+
+    def look_after(self) -> list[str]:
+        """Start again what has ended by itself, and return its names; call it every second or so.
+
+        Raises:
+            StackError: it ends again and again.
+        """
+        parts = {**({"postgres": self.postgres.process} if self.postgres.process else {}), **self.children}
+        dead = [name for name, process in parts.items() if process.poll() is not None]
+        for name in dead:
+            now = time.monotonic()
+            self._deaths[name] = [at for at in self._deaths.get(name, []) if now - at < 60] + [now]
+            if len(self._deaths[name]) >= DEATHS:
+                raise StackError(f"{name} has ended {DEATHS} times within a minute; its log in {self.logs} says why.")
+            self._started[name]()
+            self._remember()
+        return dead
+
+    def start_training(self, name: str, plan: dict[str, Any]) -> str:
+        """Ask Prefect to run `train` with this plan; returns the run's id."""
+        deployment = self._api("GET", "/deployments/name/train/train")
+        return self._api(
+            "POST",
+            f"/deployments/{deployment['id']}/create_flow_run",
+            {
+                "parameters": {"name": name, "plan": plan},
+                "state": {"type": "SCHEDULED"},
+            },
+        )["id"]
+
+    def run_state(self, run_id: str) -> tuple[str, str]:
+        """Name and message of a flow run's state."""
+        state = self._api("GET", f"/flow_runs/{run_id}")["state"] or {}
+        return state.get("name", "unknown"), state.get("message") or ""
+
+    def stop(self) -> None:
+        """Stop everything, in order: shifts submit their unit, then the coordinator, the servers and PostgreSQL end.
+
+        Another Ctrl-C meanwhile only shortens the waiting: nothing is ever left running.
+        """
+        with calmly() as hurry:
+            self._let_coordinators_pause(hurry)
+            first = [c for name, c in self.children.items() if name.startswith(("worker-", "instructor", "deploy"))]
+            stop_trees(first, DRAIN_SECONDS, hurry)
+            self._note_interruptions()
+            stop_trees([child for child in self.children.values() if child not in first], SERVER_PATIENCE, hurry)
+            self.children.clear()
+            self.postgres.stop()
+            if self._lock is not None:
+                (self.home / "stack.json").unlink(missing_ok=True)
+                self._lock.close()
+                self._lock = None
+
+    def _let_coordinators_pause(self, hurry: threading.Event) -> None:
+        """Coordinators first, while the students' machines still work, so that their iteration can end: Prefect's own
+        worker would kill them at once.
+        """
+        instructor = self.children.get("instructor")
+        running = tree_of(instructor.pid)[1:] if instructor is not None else []
+        engines = [p for p in running if _is_engine(p)]
+        for process in engines:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + PAUSE_SECONDS
+        while engines and not hurry.is_set() and time.monotonic() < deadline:
+            _, engines = psutil.wait_procs(engines, 0.2)
+
+    def _note_interruptions(self) -> None:
+        """A training whose coordinator was stopped isn't running any more; the table should say so."""
+        elsewhere = self.class_file is not None and self.class_file.database_url
+        if elsewhere or (self.postgres.process is not None and self.postgres.process.poll() is None):
+            with suppress(StoreError), connect(self.database) as connection:
+                trainings.interrupt_all(connection)
+
+    # Starting, part by part
+
+    def _make_folders(self) -> None:
+        try:
+            for folder in (self.home, self.logs, self.outputs):
+                folder.mkdir(parents=True, exist_ok=True)
+            self.logs.chmod(0o700)
+        except OSError as exc:
+            raise StackError(
+                f"The folder {exc.filename} can't be made ({exc.strerror}). Set CLASSGAN_HOME and CLASSGAN_OUTPUTS to folders that can."
+            ) from exc
+
+    def _take_folder(self) -> None:
+        lock = (self.home / "stack.lock").open("a+")
+        try:
+            if os.name == "posix":
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            lock.close()
+            raise StackError(
+                f"A stack already works in {self.home}. Stop it there with Ctrl-C, or set CLASSGAN_HOME to another folder."
+            ) from exc
+        self._lock = lock
+
+    def _end_leftovers(self) -> None:
+        """End what a stack that was killed left running: by process id, and only if it is that very process. One that was
+        started and not yet noted when the kill came bears the stack's mark; so does this one, if its terminal belonged to
+        that class.
+        """
+        left: list[psutil.Process] = []
+        mine = [psutil.Process(), *psutil.Process().parents()]
+        with suppress(OSError, ValueError, KeyError):
+            noted = json.loads((self.home / "stack.json").read_text())
+            for pid, created in noted["processes"]:
+                left += [p for p in tree_of(pid)[:1] if abs(p.create_time() - created) < 1 for p in tree_of(pid)]
+            shutil.rmtree(noted["sockets"], ignore_errors=True)
+            for process in psutil.process_iter():
+                with suppress(psutil.Error):
+                    if process.environ().get(STACK) == noted["mark"] and process not in (*left, *mine):
+                        left.append(process)
+        if left:
+            self._say("ending what a killed class left running")
+            end(left, 5)
+        for folder in (self.home / "shifts").glob("*-*"):
+            owner = folder.name.partition("-")[0]  # a worker in another terminal may have outlived the class
+            if not (owner.isdigit() and psutil.pid_exists(int(owner))):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _crash_stale_runs(self) -> None:
+        """Runs that a killed or stopped stack left as running never will end by themselves: Prefect shall say so."""
+        stale = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}}}
+        for run in self._api("POST", "/flow_runs/filter", stale):
+            state = {"type": "CRASHED", "name": "Crashed", "message": "The class was stopped while this ran."}
+            self._api("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
+
+    def _remember(self) -> None:
+        processes = [*self.children.values(), *([self.postgres.process] if self.postgres.process else [])]
+        noted = []
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                noted.append((process.pid, psutil.Process(process.pid).create_time()))
+        sockets = str(self.postgres.sockets or "")
+        facts = {"processes": noted, "mark": self._mark, "database": self.database, "sockets": sockets, "ui": self.ui}
+        write_private(self.home / "stack.json", json.dumps(facts).encode())  # the URL may hold a password
+
+    def _serve(self) -> None:
+        """Start Prefect's own server, for a class that nobody else reaches."""
+        self._port = free_port(settings().prefect_port)
+        self.ui = f"http://127.0.0.1:{self._port}"
+        self.spawn("prefect-server", [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)])
+
+    def _await_server(self) -> None:
+        """Until our own server answers. It takes its port some seconds after it was chosen: a class that starts beside
+        this one may have been quicker, and then its server answers there, and ours has ended.
+        """
+        deadline = time.monotonic() + SERVER_SECONDS
+        while True:
+            with suppress(urllib.error.URLError, ConnectionError, TimeoutError, StackError):
+                answer = self._api("GET", "/admin/settings")
+                if isinstance(answer, dict) and answer.get("home") == self.environment()["PREFECT_HOME"]:
+                    return
+            ended = self.children["prefect-server"].poll() is not None
+            if ended and self.class_file is None and free_port(self._port) != self._port:
+                self._serve()
+            elif ended or time.monotonic() > deadline:
+                raise StackError(f"The Prefect server did not start; {self.logs / 'prefect-server.log'} says why.")
+            time.sleep(0.1)
+
+
+def _is_engine(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return "prefect.engine" in process.cmdline()
+    return False

@@ -1,0 +1,315 @@
+"""What a student may ask of Prefect's API over HTTP: the calls that a worker and its shifts make, and nothing else.
+
+No request of a student's is passed on. Each allowed one is checked and written anew, with the fields named here and
+values of known kinds; the answer is Prefect's. What isn't in `ALLOWED` is refused.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from deployments.server.gate.logins import Person
+from deployments.server.gate.runs import OPEN_RUNS, Inner, Refused, Shifts
+from deployments.server.gate.values import at, harmless, is_uuid, machine_name, run_name, seconds, text
+from tasks.background.shifts import POOL
+
+LOG_RECORDS = 500  # in one request; Prefect's own client sends what came in two seconds
+LOG_CHARACTERS = 4_000  # of one message; longer ones are cut
+ARTIFACT_CHARACTERS = 10_000
+PREFETCH = timedelta(seconds=10)
+LABELS = ("prefect.worker.name", "prefect.worker.type", "prefect.work-pool.name", "prefect.work-pool.id")
+# A student's run goes through these states; names that tell more than the type are passed on.
+STATES = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+STATE_NAMES = ("Submitting", "NotReady", "TimedOut")
+PASSED_HEADERS = (b"x-prefect-api-version", b"user-agent")  # Prefect looks at both to serve older clients
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request of a student's."""
+
+    person: Person
+    names: Mapping[str, str]  # what the path says
+    body: dict[str, Any]  # a list arrives as {"": list}
+    headers: dict[str, str]
+
+    @property
+    def id(self) -> UUID:
+        return UUID(self.names["id"])
+
+    @property
+    def login(self) -> str:
+        return self.person.login
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    content: bytes = b""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    @classmethod
+    def json(cls, status: int, content: Any, *headers: tuple[bytes, bytes]) -> "Answer":
+        return cls(status, json.dumps(content).encode(), headers)
+
+
+class StudentApi:
+    """Prefect's API as students see it.
+
+    Args:
+        inner: Prefect itself.
+        shifts: what is known of shift runs.
+        students: the logins of all students, for telling their machines' names apart.
+    """
+
+    def __init__(self, inner: Inner, shifts: Shifts, students: Callable[[], list[str]]) -> None:
+        self._inner, self._shifts, self._students = inner, shifts, students
+
+    async def answer(
+        self, person: Person, method: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> Answer:
+        """Do what the student asks, or refuse in a sentence."""
+        try:
+            handler, names = _find(method, path)
+            passed = {name.decode(): value.decode("latin-1")[:200] for name, value in headers if name in PASSED_HEADERS}
+            return await handler(self, Ask(person, names, _parse(body), passed))
+        except Refused as refused:
+            if POLL.fullmatch(path) and refused.status not in (429, 503):
+                return Answer.json(200, [])  # any other refusal of a poll would end the worker
+            retry = ((b"retry-after", b"2"),) if refused.status in (429, 503) else ()
+            return Answer.json(refused.status, {"detail": refused.detail}, *retry)
+
+    async def _pass(self, ask: Ask, method: str, path: str, body: Any = None) -> Answer:
+        response = await self._inner.call(method, path, body, ask.headers)
+        kind = response.headers.get("content-type", "application/json").encode()
+        return Answer(response.status_code, response.content, ((b"content-type", kind),))
+
+    # What belongs to nobody
+
+    async def csrf_token(self, ask: Ask) -> Answer:
+        return Answer.json(422, {"detail": "CSRF protection is disabled."})  # Prefect's words: clients look for them
+
+    async def version(self, ask: Ask) -> Answer:
+        return await self._pass(ask, "GET", "/admin/version")
+
+    async def storage(self, ask: Ask) -> Answer:
+        return Answer.json(200, {"default_result_storage_block_id": None})  # shifts store no results
+
+    async def pool(self, ask: Ask) -> Answer:
+        return await self._pass(ask, "GET", f"/work_pools/{POOL}")
+
+    async def queues(self, ask: Ask) -> Answer:
+        return await self._pass(ask, "POST", f"/work_pools/{POOL}/queues/filter", {})
+
+    async def queue(self, ask: Ask) -> Answer:
+        queue = await self._inner.get(f"/work_queues/{ask.id}")
+        if queue is None or queue.get("work_pool_name") != POOL:
+            raise Refused(404, "No such queue.")
+        return Answer.json(200, queue)
+
+    async def deployment(self, ask: Ask) -> Answer:
+        if str(ask.id) not in await self._shifts.deployments_of(ask.login):
+            raise Refused(404, "No such deployment.")
+        return await self._pass(ask, "GET", f"/deployments/{ask.id}")
+
+    async def flow(self, ask: Ask) -> Answer:
+        if str(ask.id) != (await self._shifts.deployment())["flow_id"]:
+            raise Refused(404, "No such flow.")
+        return await self._pass(ask, "GET", f"/flows/{ask.id}")
+
+    # The worker
+
+    async def heartbeat(self, ask: Ask) -> Answer:
+        name = machine_name(ask.person, ask.body.get("name"), self._students())
+        beat = {"name": name, "heartbeat_interval_seconds": seconds(ask.body.get("heartbeat_interval_seconds"))}
+        return await self._pass(ask, "POST", f"/work_pools/{POOL}/workers/heartbeat", beat)
+
+    async def poll(self, ask: Ask) -> Answer:
+        """At most one run, due by this machine's clock: a student's may show anything."""
+        before = (datetime.now(UTC) + PREFETCH).isoformat()
+        answer = await self._pass(
+            ask, "POST", f"/work_pools/{POOL}/get_scheduled_flow_runs", {"limit": 1, "scheduled_before": before}
+        )
+        if answer.status != 200:
+            raise Refused(503, f"Prefect answered {answer.status}. Ask again.")
+        return answer
+
+    # Runs
+
+    async def read_run(self, ask: Ask) -> Answer:
+        await self._shifts.require_own(ask.login, ask.id)
+        return await self._pass(ask, "GET", f"/flow_runs/{ask.id}")
+
+    async def find_runs(self, ask: Ask) -> Answer:
+        asked = ask.body.get("flow_runs")
+        asked = asked if isinstance(asked, dict) else {}
+        ids = [UUID(text) for text in _strings(at(asked, "id", "any_"))[:50] if is_uuid(text)]
+        if not (own := await self._shifts.owned(ask.login, ids)):
+            return Answer.json(200, [])
+        state = asked.get("state") if isinstance(asked.get("state"), dict) else None
+        wanted = {"id": {"any_": [str(run) for run in own]}, "state": state}
+        return await self._pass(ask, "POST", "/flow_runs/filter", {"flow_runs": wanted})
+
+    async def change_run(self, ask: Ask) -> Answer:
+        await self._shifts.require_own(ask.login, ask.id)
+        changes = {
+            name: text(ask.body[name], 100) for name in ("infrastructure_pid", "flow_version") if name in ask.body
+        }
+        if "name" in ask.body:
+            changes["name"] = run_name(ask.login, ask.body["name"])
+        return await self._pass(ask, "PATCH", f"/flow_runs/{ask.id}", changes)
+
+    async def label_run(self, ask: Ask) -> Answer:
+        await self._shifts.require_own(ask.login, ask.id)
+        labels = {name: text(ask.body[name], 100) for name in LABELS if name in ask.body}
+        return await self._pass(ask, "PATCH", f"/flow_runs/{ask.id}/labels", labels)
+
+    async def set_state(self, ask: Ask) -> Answer:
+        """`force` and `data` are dropped, and of the details all but what makes a repeated request harmless."""
+        asked = ask.body.get("state")
+        if not isinstance(asked, dict) or asked.get("type") not in STATES:
+            raise Refused(403, f"A student's run may only become one of {', '.join(STATES)}.")
+        run = await self._shifts.run(ask.id)
+        state: dict[str, Any] = {"type": asked["type"], "message": text(asked.get("message") or "", 1_000)}
+        if asked.get("name") in STATE_NAMES:
+            state["name"] = asked["name"]
+        if is_uuid(transition := at(asked, "state_details", "transition_id")):
+            state["state_details"] = {"transition_id": transition}
+        if state["type"] == "PENDING":
+            state["message"] = f"Taken by {ask.login}."
+            if run["state_type"] == "SCHEDULED":
+                if await self._shifts.is_of_pods(run):
+                    return _abort("This shift is for a pod: the cluster's worker takes it.")
+                return await self._take(ask, state)
+        owner = await self._shifts.owner(ask.id)
+        if owner != ask.login and state["type"] == "PENDING":
+            return _abort("Somebody else has taken this run.")  # two workers saw it: that is ordinary
+        await self._shifts.require_own(ask.login, ask.id)
+        if run["state_type"] == "SCHEDULED":
+            return _abort("The run is scheduled anew. Take it first.")
+        return await self._pass(ask, "POST", f"/flow_runs/{ask.id}/set_state", {"state": state})
+
+    async def _take(self, ask: Ask, state: dict[str, Any]) -> Answer:
+        # By this very name: then Prefect refuses the second of two who saw the run as scheduled.
+        state["name"] = "Pending"
+        async with self._shifts.claiming(ask.login):
+            if len(await self._shifts.open_runs(ask.login)) >= OPEN_RUNS:
+                return _abort(f"You have {OPEN_RUNS} open runs, as many as a student may. End one first.")
+            if not ask.person.claims.take():
+                return _abort("You took many runs in a short time. Wait a little.")
+            answer = await self._pass(ask, "POST", f"/flow_runs/{ask.id}/set_state", {"state": state})
+            if answer.status in (200, 201) and json.loads(answer.content)["status"] == "ACCEPT":
+                self._shifts.remember(ask.id, ask.login)
+        return answer
+
+    # What a run leaves behind
+
+    async def logs(self, ask: Ask) -> Answer:
+        records = [record for record in ask.body.get("", []) if isinstance(record, dict)][:LOG_RECORDS]
+        mentioned = {record["flow_run_id"] for record in records if is_uuid(record.get("flow_run_id"))}
+        if len(mentioned) > OPEN_RUNS:  # each of them is looked up
+            raise Refused(403, f"These lines are about more than {OPEN_RUNS} runs, as many as a student may have open.")
+        own = {str(run) for run in await self._shifts.owned(ask.login, [UUID(run) for run in mentioned])}
+        kept = [
+            {
+                "name": text(record.get("name", ""), 200),
+                "level": record["level"] if type(record.get("level")) is int and 0 <= record["level"] <= 100 else 20,
+                "message": text(record.get("message", ""), LOG_CHARACTERS),
+                "timestamp": text(record.get("timestamp", ""), 50),
+                "flow_run_id": str(UUID(record["flow_run_id"])),
+            }
+            for record in records
+            if is_uuid(record.get("flow_run_id")) and str(UUID(record["flow_run_id"])) in own
+        ]
+        if records and not kept:
+            raise Refused(403, "None of these lines is about a run of yours.")
+        self._require_space(ask.person, sum(len(str(record["message"])) + 200 for record in kept))
+        return await self._pass(ask, "POST", "/logs/", kept)
+
+    async def create_artifact(self, ask: Ask) -> Answer:
+        if not is_uuid(run := ask.body.get("flow_run_id")):
+            raise Refused(403, "An artifact of a student's belongs to one of their runs.")
+        await self._shifts.require_own(ask.login, UUID(run))
+        key = ask.body.get("key")
+        if not isinstance(key, str) or not re.fullmatch(r"shift(-[a-z0-9-]{1,40})?", key):
+            raise Refused(403, "An artifact of a student's is called `shift`, or begins with `shift-`.")
+        if ask.body.get("type") != "markdown":
+            raise Refused(403, "An artifact of a student's is markdown.")
+        artifact = {"key": key, "type": "markdown", "flow_run_id": str(UUID(run)), **self._artifact_text(ask)}
+        return await self._pass(ask, "POST", "/artifacts/", artifact)
+
+    async def change_artifact(self, ask: Ask) -> Answer:
+        artifact = await self._inner.get(f"/artifacts/{ask.id}")
+        if artifact is None or not artifact["flow_run_id"]:
+            raise Refused(404, "No such artifact.")
+        await self._shifts.require_own(ask.login, UUID(artifact["flow_run_id"]))
+        return await self._pass(ask, "PATCH", f"/artifacts/{ask.id}", self._artifact_text(ask))
+
+    def _artifact_text(self, ask: Ask) -> dict[str, str]:
+        found = {name: ask.body[name] for name in ("data", "description") if isinstance(ask.body.get(name), str)}
+        if (size := sum(map(len, found.values()))) > ARTIFACT_CHARACTERS:
+            raise Refused(413, f"The artifact has {size:,} characters, and {ARTIFACT_CHARACTERS:,} are allowed.")
+        self._require_space(ask.person, size + 200)
+        return {name: harmless(text) for name, text in found.items()}
+
+    def _require_space(self, person: Person, size: int) -> None:
+        if not person.written.take(size):
+            raise Refused(429, "You wrote a lot in a short time. Wait a little.")
+
+
+Handler = Callable[[StudentApi, Ask], Awaitable[Answer]]
+ID = r"(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+ALLOWED: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/csrf-token", StudentApi.csrf_token),
+    ("GET", "/admin/version", StudentApi.version),
+    ("GET", "/admin/storage", StudentApi.storage),
+    ("GET", f"/work_pools/{POOL}", StudentApi.pool),
+    ("POST", f"/work_pools/{POOL}/queues/filter", StudentApi.queues),
+    ("POST", f"/work_pools/{POOL}/get_scheduled_flow_runs", StudentApi.poll),
+    ("POST", f"/work_pools/{POOL}/workers/heartbeat", StudentApi.heartbeat),
+    ("GET", f"/work_queues/{ID}", StudentApi.queue),
+    ("GET", f"/deployments/{ID}", StudentApi.deployment),
+    ("GET", f"/flows/{ID}", StudentApi.flow),
+    ("POST", "/flow_runs/filter", StudentApi.find_runs),
+    ("GET", f"/flow_runs/{ID}", StudentApi.read_run),
+    ("PATCH", f"/flow_runs/{ID}", StudentApi.change_run),
+    ("PATCH", f"/flow_runs/{ID}/labels", StudentApi.label_run),
+    ("POST", f"/flow_runs/{ID}/set_state", StudentApi.set_state),
+    ("POST", "/logs/", StudentApi.logs),
+    ("POST", "/artifacts/", StudentApi.create_artifact),
+    ("PATCH", f"/artifacts/{ID}", StudentApi.change_artifact),
+)
+POLL = re.compile("/api/work_pools/[^/]+/get_scheduled_flow_runs")
+_ROUTES = [(method, re.compile(f"/api{path}"), handler) for method, path, handler in ALLOWED]
+
+
+def _find(method: str, path: str) -> tuple[Handler, Mapping[str, str]]:
+    for allowed, pattern, handler in _ROUTES:
+        if method == allowed and (match := pattern.fullmatch(path)):
+            return handler, match.groupdict()
+    raise Refused(403, "Students may not do this.")
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body) if body else {}
+    except (ValueError, RecursionError) as exc:
+        raise Refused(400, "The body is not JSON.") from exc
+    if isinstance(found, list):
+        return {"": found}
+    if not isinstance(found, dict) or "" in found:
+        raise Refused(400, "The body is neither an object nor a list.")
+    return found
+
+
+def _abort(reason: str) -> Answer:
+    """Prefect's own way to say no to a change of state: the worker goes on to the next run."""
+    return Answer.json(200, {"state": None, "status": "ABORT", "details": {"type": "abort_details", "reason": reason}})
+
+
+def _strings(found: Any) -> list[str]:
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []

@@ -1,0 +1,291 @@
+"""`classgan doctor`: what a machine needs to take part, checked one by one, each with the next step if it is missing."""
+
+import asyncio
+import importlib.util
+import json
+import platform
+import shutil
+import ssl
+import sys
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+
+from deployments.student import pin
+from deployments.student.addresses import host_in_url, student_url
+from deployments.student.invites import Invite
+from gan_core.errors import GanError, StoreError
+from gan_core.files import write_private
+from gan_core.store import student
+from gan_core.store.engine import connect, translated
+
+ROOM = 2 << 30  # bytes: a cache of CelebA at 64x64 and what PyTorch unpacks
+SKEW = 30.0  # seconds; Prefect's own times come from the student's clock
+PATIENCE = 10.0  # seconds for each question to the network
+
+
+class Outcome(StrEnum):
+    GOOD = "good"
+    DOUBTFUL = "doubtful"  # works, but not as it should
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found, in a sentence."""
+
+    check: str
+    outcome: Outcome
+    text: str
+
+    def anchor(self) -> str:
+        """Its section in docs/troubleshooting.md."""
+        return f"check-{self.check.lower().replace(' ', '-')}"
+
+
+class Doubt(Exception):
+    """Raised by a check: it works, but."""
+
+
+class Trouble(Exception):
+    """Raised by a check: it can't work; the next checks make no sense if it says so."""
+
+
+class Doctor:
+    """The checks of one invite on this machine. The certificate is written where it is wanted, once it is the right one."""
+
+    def __init__(self, invite: Invite, pem: Path) -> None:
+        self.invite, self.pem = invite, pem
+        self.server = f"https://{host_in_url(invite.host)}:{invite.port}"
+        self.database = student_url(
+            invite.database_host, invite.database_port, invite.database_name, invite.login, invite.secret, pem
+        )
+
+    def checks(self) -> list[tuple[str, Callable[[], str]]]:
+        """In an order in which the first bad one explains the others. docs/troubleshooting.md has a section for each."""
+        return [
+            ("Python", self.python),
+            ("package", self.package),
+            ("versions", self.versions),
+            ("class server", self.reachable),
+            ("certificate", self.pinned),
+            ("login", self.login),
+            ("websocket", self.websocket),
+            ("database", self.database_login),
+            ("clock", self.clock),
+            ("disk", self.disk),
+            ("device", self.device),
+            ("data", self.data),
+        ]
+
+    def examine(self) -> Iterator[Finding]:
+        """Make every check, until one fails without which the next make no sense."""
+        for name, check in self.checks():
+            try:
+                yield Finding(name, Outcome.GOOD, check())
+            except Doubt as exc:
+                yield Finding(name, Outcome.DOUBTFUL, str(exc))
+            except Trouble as exc:
+                yield Finding(name, Outcome.BAD, str(exc))
+                if name in ("class server", "certificate", "login"):
+                    return  # nothing after it can be asked
+
+    def python(self) -> str:
+        found = platform.python_version()
+        if not (3, 11) <= sys.version_info < (3, 14):
+            raise Trouble(
+                f"{found}, but 3.11, 3.12 or 3.13 is needed. Make an environment with one: python3.12 -m venv class"
+            )
+        return f"{found} on {platform.system()}"
+
+    def package(self) -> str:
+        """The flow that will run is this package's, not that of another one called `flows` or `tasks`."""
+        ours = Path(__file__).resolve().parents[2]
+        for name in ("gan_core", "tasks", "flows"):
+            spec = importlib.util.find_spec(name)
+            folder = Path(spec.origin).resolve().parents[2] if spec and spec.origin else None
+            if folder != ours:
+                raise Trouble(
+                    f"`{name}` would come from {folder}, not from {ours}. Use an environment of its own: python3 -m venv class"
+                )
+        return f"installed in {ours}"
+
+    def versions(self) -> str:
+        wanted = {"classgan": self.invite.classgan, "prefect": self.invite.prefect}
+        other = {name: found for name in wanted if (found := version(name)) != wanted[name]}
+        if other:
+            here = ", ".join(f"{name} {found}" for name, found in other.items())
+            raise Trouble(
+                f"{here} here, another version in the class. Get the same: pip install "
+                + " ".join(f"'{n}=={wanted[n]}'" for n in other)
+            )
+        return ", ".join(f"{name} {number}" for name, number in wanted.items())
+
+    def reachable(self) -> str:
+        try:
+            self._presented = pin.fetch(self.invite.host, self.invite.port, PATIENCE)
+        except OSError as exc:
+            raise Trouble(
+                f"{self.invite.host}:{self.invite.port} does not answer ({exc}). Is the class up, and are you in its network? "
+                "On another network, ask your instructor; a firewall may be in between."
+            ) from exc
+        return f"{self.invite.host}:{self.invite.port} answers"
+
+    def pinned(self) -> str:
+        if pin.pin_of(self._presented) != self.invite.pin:
+            raise Trouble(
+                f"{self.invite.host} shows another certificate than the invite says: somebody is in between, or the class was made "
+                "anew. Nothing was sent to it. Ask your instructor for a new invite."
+            )
+        write_private(self.pem, self._presented)
+        return "is the one of the invite"
+
+    def login(self) -> str:
+        try:
+            with self._ask("/api/work_pools/students") as answer:
+                json.loads(answer.read(1 << 20))
+        except urllib.error.HTTPError as exc:
+            if exc.code == 401:
+                raise Trouble(self._why_refused()) from exc
+            raise Trouble(f"the class server answers {exc.code} {exc.reason}. Tell your instructor.") from exc
+        except (OSError, ValueError) as exc:
+            raise Trouble(f"the class server can't be asked: {exc}.") from exc
+        return f"{self.invite.login} is known"
+
+    def _why_refused(self) -> str:
+        """The database still answers a student who is suspended, with the reason."""
+        try:
+            self.database_login()
+        except Trouble as trouble:
+            if "suspended" in str(trouble):
+                return str(trouble)
+        return f"the class no longer accepts {self.invite.login!r} with this invite. Ask your instructor for a new one."
+
+    def websocket(self) -> str:
+        try:
+            asyncio.run(asyncio.wait_for(self._greet(), PATIENCE))
+        except Exception as exc:
+            raise Trouble(
+                f"the connection can't be upgraded to a websocket ({exc!r}). A proxy in between must let `Upgrade` pass."
+            ) from exc
+        return "goes through"
+
+    async def _greet(self) -> None:
+        from websockets.asyncio.client import connect as open_socket
+
+        context = ssl.create_default_context(cafile=str(self.pem))
+        address = f"wss://{host_in_url(self.invite.host)}:{self.invite.port}/api/events/out"
+        async with open_socket(address, ssl=context, subprotocols=["prefect"], proxy=None) as socket:  # ty: ignore[invalid-argument-type]
+            await socket.send(json.dumps({"type": "auth", "token": f"{self.invite.login}:{self.invite.secret}"}))
+            if json.loads(await socket.recv()).get("type") != "auth_success":
+                raise PermissionError("refused")
+
+    def database_login(self) -> str:
+        try:
+            with connect(self.database) as connection, translated(self.database):
+                row = connection.execute("SELECT images FROM student.my_credit()").fetchone()
+        except StoreError as exc:
+            raise Trouble(f"{exc} Ask your instructor.") from exc
+        return f"lets {self.invite.login} in, with {row[0] if row else 0:,} images so far"
+
+    def clock(self) -> str:
+        try:
+            with connect(self.database) as connection, translated(self.database):
+                row = connection.execute("SELECT clock_timestamp()").fetchone()
+        except StoreError as exc:
+            raise Doubt(f"could not be compared: {exc}") from exc
+        offset = (datetime.now(UTC) - row[0]).total_seconds() if row else 0.0
+        if abs(offset) > SKEW:
+            raise Doubt(
+                f"{abs(offset):.0f} s {'fast' if offset > 0 else 'slow'}. Work counts all the same; let the system set the time by itself."
+            )
+        return f"{abs(offset):.1f} s off"
+
+    def disk(self) -> str:
+        free = shutil.disk_usage(self.pem.parent).free
+        if free < ROOM:
+            raise Doubt(
+                f"{free / 1e9:.1f} GB left where {self.pem.parent} lies; {ROOM / 1e9:.0f} GB are better. Images are kept there."
+            )
+        return f"{free / 1e9:.0f} GB free"
+
+    def device(self) -> str:
+        """A few local steps of the demo's model on what is there."""
+        import numpy as np
+
+        from gan_core.data.images import ImageSet
+        from gan_core.networks.devices import device_names
+        from gan_core.networks.gradients import contribute, warm_up
+        from gan_core.networks.models import Networks
+        from gan_core.presets import preset
+        from gan_core.settings import settings
+        from gan_core.units import WorkUnit
+
+        plan, name = preset("demo"), device_names(settings().device)[0]
+        grey = np.zeros((plan.batch_size, plan.image_size, plan.image_size, plan.channels), np.uint8)
+        images = ImageSet(name="grey", pixels=grey, labels=None, fingerprint="", skipped=())
+        unit = WorkUnit(ordinal=0, epoch=0, indices=tuple(range(len(grey))), seed=1)
+        try:
+            networks = Networks(plan, name)
+            warm_up(plan)
+            weights = networks.read()
+            contribute(plan, networks, images, (unit,), weights)  # the first touches everything
+            started = time.perf_counter()
+            contribute(plan, networks, images, (unit,) * 4, weights)
+        except RuntimeError as exc:
+            raise Trouble(f"{name} can't compute: {exc}. Set CLASSGAN_DEVICE=cpu to go without it.") from exc
+        return f"{name}, {4 * len(grey) / (time.perf_counter() - started):,.0f} images/s of the demo's model"
+
+    def data(self) -> str:
+        """Whether this machine has the images of the trainings that run now, or can fetch them."""
+        from gan_core.data.images import find_source, open_images
+        from gan_core.plan import checked_plan
+        from gan_core.settings import settings
+
+        with connect(self.database) as connection, translated(self.database):
+            waiting = {
+                name: student.read_training(connection, number)
+                for number, name in student.trainings(connection).items()
+            }
+        to_fetch: list[str] = []
+        for name, training in waiting.items():
+            plan = checked_plan(training.plan)
+            try:
+                if training.shards:  # fetched while it works: enough that it can be
+                    source = find_source(training.data_source or plan.data, settings().cache, settings().data)
+                    to_fetch.append(f"{name} ({len(source.parts)} file{'s' if len(source.parts) > 1 else ''})")
+                    continue
+                open_images(
+                    plan.data,
+                    image_size=plan.image_size,
+                    channels=plan.channels,
+                    cache=settings().cache,
+                    base=settings().data,
+                )
+            except GanError as exc:
+                raise Doubt(f"training {name!r}: {exc}") from exc
+        if to_fetch:
+            return f"of {', '.join(to_fetch)} can be fetched; this machine computes as soon as the first file is here"
+        return f"of {', '.join(waiting)} is here" if waiting else "no training runs now"
+
+    def _ask(self, path: str):
+        token = b64encode(f"{self.invite.login}:{self.invite.secret}".encode()).decode()
+        request = urllib.request.Request(self.server + path, headers={"Authorization": f"Basic {token}"})
+        context = ssl.create_default_context(cafile=str(self.pem))
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _Straight())
+        return closing(opener.open(request, timeout=PATIENCE))
+
+
+class _Straight(urllib.request.HTTPRedirectHandler):
+    """Goes nowhere else: the login is for this server only."""
+
+    def redirect_request(self, *args: object, **kwargs: object) -> None:
+        return None

@@ -1,0 +1,242 @@
+"""The worker type `gan-student`: a student's machine runs one flow from the installed package, and nothing else.
+
+Whatever a server says about commands, environments, pull steps or templates is never looked at, and what it says is
+never made into objects (`locked`). Built on private parts of Prefect's runner, so the version is pinned and
+tests/acceptance and tests/abuse cover every promise made here.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+import httpx
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.objects import FlowRun
+from prefect.flows import Flow, load_flow_from_entrypoint
+from prefect.runner._flow_run_executor import FlowRunExecutionResult, FlowRunExecutorContext
+from prefect.runner._process_manager import ProcessHandle
+from prefect.runner._starter_engine import EngineCommandStarter
+from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
+
+from deployments.prefect_settings import ENTRYPOINT
+from deployments.student.locked_process import lock
+from gan_core.settings import settings
+
+COMMAND = f'"{sys.executable}" -P -m deployments.student.locked_process'  # Prefect's engine, locked
+PAUSE_AFTER_FAULT = 5.0  # seconds: what made a shift fail may pass, or was a login's end, which the server soon knows
+
+
+class PinnedConfiguration(BaseJobConfiguration):
+    """A configuration that ignores what deployment, run and pool ask for."""
+
+    @classmethod
+    async def resolve_for_flow_run(
+        cls,
+        flow_run: FlowRun,
+        *,
+        client: PrefectClient,
+        work_pool: Any,
+        worker_name: str,
+        worker_id: Any = None,
+        deployment: Any = None,
+    ) -> Self:
+        """The fixed configuration, if the run is a shift.
+
+        Raises:
+            PermissionError: it is something else; the run ends as crashed with this sentence.
+        """
+        if deployment is None and flow_run.deployment_id:
+            deployment = await client.read_deployment(flow_run.deployment_id)
+        asked = getattr(deployment, "entrypoint", None)
+        if asked != ENTRYPOINT:
+            raise PermissionError(f"refused: this machine runs only {ENTRYPOINT}, the run asks for {asked!r}")
+        configuration = cls()
+        configuration.prepare_for_flow_run(flow_run, deployment, None, work_pool, worker_name, worker_id=worker_id)
+        return configuration
+
+
+class StudentResult(BaseWorkerResult):
+    """How a shift's process ended."""
+
+
+class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult]):
+    """Runs one shift on each device of this machine."""
+
+    type = "gan-student"
+    job_configuration = PinnedConfiguration
+    job_configuration_variables = BaseVariables
+    _display_name = "GAN student"
+    _description = "Computes units of a class's GAN. Runs only the installed package's gradient-compute flow."
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        lock()
+        # A laptop loses its network every day, and then Prefect's own words for it are enough.
+        for observer in ("prefect.FlowRunCancellingObserver", "prefect.FlowRunSuspendingObserver"):
+            logging.getLogger(observer).addFilter(_without_traceback)
+        self._devices = devices()
+        kwargs |= {"limit": len(self._devices), "create_pool_if_not_found": False}  # whatever the command line says
+        super().__init__(*args, **kwargs)
+        self._free_devices = list(self._devices)
+        self._is_away = self._is_refused = False
+        self._pause_until = 0.0  # by the monotonic clock
+
+    async def start(self, *args: Any, **kwargs: Any) -> None:
+        """Work until Ctrl-C, or until the login is no longer good: that has been said, and no traceback explains it."""
+        try:
+            await super().start(*args, **kwargs)
+        except Exception:
+            if self._is_refused:
+                raise SystemExit(1) from None
+            raise
+
+    # A server that is away is waited for; Prefect's own loop would end the worker after a few minutes.
+
+    async def get_and_submit_flow_runs(self) -> list[FlowRun]:
+        if time.monotonic() < self._pause_until:
+            return []
+        return await self._while_reachable(super().get_and_submit_flow_runs, [])
+
+    async def sync_with_backend(self) -> None:
+        await self._while_reachable(super().sync_with_backend, None)
+
+    async def _while_reachable(self, ask: Any, otherwise: Any) -> Any:
+        try:
+            answer = await ask()
+        except (httpx.TransportError, httpx.HTTPStatusError) as exc:
+            if isinstance(exc, httpx.HTTPStatusError) and exc.response.status_code == 401:
+                if not self._is_refused:
+                    self._logger.error(
+                        "The class server refuses this login: it was revoked or changed, or PREFECT_API_AUTH_STRING is"
+                        " wrong. The worker ends. Ask your instructor for a new invite."
+                    )
+                self._is_refused = True
+                raise
+            if not self._is_away:
+                self._logger.warning(
+                    "The class server does not answer (%s). Waiting for it; a running unit goes on.", exc
+                )
+            self._is_away = True
+            return otherwise
+        if self._is_away:
+            self._logger.warning("The class server is back.")
+        self._is_away = False
+        return answer
+
+    async def run(
+        self,
+        flow_run: FlowRun,
+        configuration: PinnedConfiguration,
+        task_status: anyio.abc.TaskStatus[int] | None = None,
+    ) -> StudentResult:
+        """Run one shift in a process of its own; on Ctrl-C it finishes its unit, submits it, and ends as Completed."""
+        device, folder = self._free_devices.pop(0), _shift_folder()
+        try:
+            return await self._run_on(device, folder, flow_run, task_status or anyio.TASK_STATUS_IGNORED)
+        finally:
+            self._free_devices.append(device)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _run_on(
+        self, device: str, folder: Path, flow_run: FlowRun, task_status: anyio.abc.TaskStatus[int]
+    ) -> StudentResult:
+        stop_file = folder / "stop"
+        # A task of its own: Ctrl-C cancels this coroutine, and must not take the shift's process along.
+        shift = asyncio.ensure_future(self._execute(device, folder, stop_file, flow_run, task_status))
+        try:
+            result = await asyncio.shield(shift)
+        except asyncio.CancelledError:
+            self._logger.info(
+                "Finishing the unit at hand, then stopping. Press Ctrl-C again to stop at once; the unit goes to someone else."
+            )
+            stop_file.touch()
+            with anyio.CancelScope(shield=True):
+                result = await shift
+        if result is None or result.status_code is None:
+            raise RuntimeError("The shift's process did not start.")
+        if await self._has_failed(flow_run):
+            self._pause_until = time.monotonic() + PAUSE_AFTER_FAULT
+        return StudentResult(status_code=result.status_code, identifier=str(result.handle.pid))
+
+    async def _has_failed(self, flow_run: FlowRun) -> bool:
+        """Whether the shift did; its process ends with 0 all the same, once Prefect knows."""
+        with suppress(httpx.HTTPError):
+            state = (await self.client.read_flow_run(flow_run.id)).state
+            return state is not None and (state.is_failed() or state.is_crashed())
+        return True
+
+    async def _execute(
+        self,
+        device: str,
+        folder: Path,
+        stop_file: Path,
+        flow_run: FlowRun,
+        task_status: anyio.abc.TaskStatus[int],
+    ) -> FlowRunExecutionResult | None:
+        result: FlowRunExecutionResult | None = None
+        async with FlowRunExecutorContext() as context:
+            starter = EngineCommandStarter(
+                entrypoint=ENTRYPOINT,
+                command=COMMAND,
+                cwd=folder,
+                control_channel=context.control_channel,
+                isolate_process_group=True,
+                env={
+                    "CLASSGAN_STOP_FILE": str(stop_file),
+                    # Relative settings mean this worker's folder, not the one that the shift runs in.
+                    "CLASSGAN_HOME": str(settings().home.resolve()),
+                    "CLASSGAN_DATA": str(settings().data.resolve()),
+                    "CLASSGAN_DEVICE": device,
+                    "CLASSGAN_WORKER_NAME": self.name if len(self._devices) == 1 else f"{self.name} {device}",
+                    "PREFECT_LOGGING_EXTRA_LOGGERS": "classgan",
+                    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+                },
+            )
+            executor = context.create_executor(flow_run, starter, resolve_flow=_pinned_flow, propose_submitting=False)
+
+            async def execute(*, task_status: anyio.abc.TaskStatus[ProcessHandle] = anyio.TASK_STATUS_IGNORED) -> None:
+                nonlocal result
+                result = await executor.submit(task_status=task_status)
+
+            async with anyio.create_task_group() as tasks:
+                handle = await tasks.start(execute)
+                task_status.started(handle.pid or 0)
+        return result
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True
+
+
+def _shift_folder() -> Path:
+    """An empty folder for a shift's process to run in. Its name says whose it is: a class that starts here clears the dead's."""
+    shifts = settings().home.resolve() / "shifts"
+    shifts.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=shifts))
+
+
+async def _pinned_flow(flow_run: FlowRun) -> Flow[Any, Any]:
+    return load_flow_from_entrypoint(ENTRYPOINT)
+
+
+def devices() -> list[str]:
+    """What this machine computes on: the setting (several by comma), every CUDA device, or "" for the shift's choice.
+
+    Asked without importing torch, which would cost this process seconds and half a gigabyte.
+    """
+    if settings().device:
+        return settings().device.split(",")
+    if shutil.which("nvidia-smi") is None:
+        return [""]
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=30).stdout
+    return [f"cuda:{i}" for i in range(listed.count("GPU "))] or [""]

@@ -1,0 +1,177 @@
+"""Recomputes some of what students hand in, beside the training: whoever did not do the work loses its credit."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from gan_core.data.images import ImageSet, open_images, require_same_data
+from gan_core.errors import PayloadError, StoreError, StoreUnreachable
+from gan_core.networks.gradients import contribute
+from gan_core.networks.models import Networks, layout_of
+from gan_core.plan import Plan, checked_plan
+from gan_core.policies.codecs import decode
+from gan_core.policies.validation import Finding, Track, alike, edges, judge
+from gan_core.store.coordinator import checks
+from gan_core.store.engine import Link
+from gan_core.units import WorkUnit
+from gan_core.vectors import PARTS, Vectors
+
+log = logging.getLogger("classgan.checker")
+
+Beat = Callable[[], None]
+
+
+class Interrupted(Exception):
+    """Raised by a beat: the check at hand is given up, and made later by whoever looks next."""
+
+
+def recompute(
+    plan: Plan,
+    networks: Networks,
+    images: ImageSet,
+    units: Sequence[WorkUnit],
+    weights: Vectors,
+    blurred: bool = False,
+    on_batch: Beat = lambda: None,
+) -> tuple[Vectors, Track]:
+    """A lease's contribution, and the way to it.
+
+    Args:
+        blurred: rounded to bfloat16 wherever PyTorch can: further off than any honest device.
+        on_batch: called after each batch.
+    """
+    wanted = edges(sum(-(-unit.images // plan.batch_size) for unit in units))
+    done, points = 0, [weights]
+
+    def beat() -> None:
+        nonlocal done
+        done += 1
+        if done in wanted and plan.contribution == "local_steps":
+            points.append(networks.read())
+        on_batch()
+
+    # Without the cache: it would go on computing with the weights before the first step.
+    with torch.autocast(networks.device.type, torch.bfloat16, enabled=blurred, cache_enabled=False):
+        vectors, _ = contribute(plan, networks, images, units, weights, beat)
+    if plan.contribution == "gradient":
+        points = [Vectors(*(torch.zeros_like(vectors.part(part)) for part in PARTS)), vectors]
+    return vectors, Track(points)
+
+
+def check(
+    plan: Plan,
+    networks: Networks,
+    images: ImageSet,
+    units: Sequence[WorkUnit],
+    weights: Vectors,
+    claimed: Vectors,
+    on_batch: Beat = lambda: None,
+) -> Finding:
+    """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation."""
+    _, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
+    likeness = alike(claimed, path)
+    finding = judge(likeness)
+    if finding.valid:
+        return finding
+    twin, _ = recompute(plan, networks, images, units, weights, blurred=True, on_batch=on_batch)
+    return judge(likeness, alike(twin, path))
+
+
+class Checker:
+    """Checks one training's contributions, one after the other; which ones, the database chose when they came in.
+
+    Args:
+        url: of the database, as the instructor.
+        images: the training's, where they are open already.
+        device: to recompute on.
+        cache, data: as a shift's; needed without images.
+        on_batch: called after each batch; may raise Interrupted.
+        should_stop: whether an outage of the database ends the waiting.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        training_id: int,
+        *,
+        images: ImageSet | None = None,
+        device: str = "cpu",
+        cache: Path = Path(),
+        data: Path = Path(),
+        on_batch: Beat = lambda: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.link = Link(url, should_stop=should_stop)
+        self._on_batch = on_batch
+        self.training_id = training_id
+        self._images, self._device, self._cache, self._data = images, device, cache, data
+        self._networks: tuple[Plan, Networks] | None = None
+
+    def check_next(self) -> bool:
+        """Check the contribution that waits longest; False if none does.
+
+        Raises:
+            Interrupted: by `on_batch`; nothing was recorded.
+        """
+        waiting = self.link.call(lambda c: checks.next_check(c, self.training_id))
+        if waiting is None:
+            return False
+        started = time.monotonic()
+        try:
+            finding = self._find(waiting)
+        except Interrupted:
+            raise
+        except Exception as exc:  # noqa: BLE001  whatever it is, nobody is accused for it, and the others are checked
+            log.warning("A contribution of %s can't be checked here, it is let go: %s", waiting.worker, exc)
+            self.link.call(lambda c: checks.let_go(c, waiting.contribution_id))
+            return True
+        seconds = time.monotonic() - started
+        try:
+            self.link.call(
+                lambda c: checks.record(
+                    c, waiting.contribution_id, finding.valid, finding.reason, finding.figures, seconds
+                )
+            )
+        except StoreUnreachable:
+            raise
+        except StoreError as exc:  # or this one would be tried for ever, and no other
+            log.warning("What a check of %s said can't be recorded, it is let go: %s", waiting.worker, exc)
+            self.link.call(lambda c: checks.let_go(c, waiting.contribution_id))
+        log.info(
+            "Checked a contribution of %s to iteration %d in %.1f s: %s",
+            waiting.worker,
+            waiting.iteration,
+            seconds,
+            finding.reason or "valid",
+        )
+        return True
+
+    def _find(self, waiting: checks.Waiting) -> Finding:
+        plan = checked_plan(waiting.plan)
+        layout = layout_of(plan)
+        try:
+            claimed = decode(waiting.payload, layout, plan.codec)
+        except PayloadError as exc:  # what came late was never decoded before
+            return Finding(False, f"its payload can't be read: {exc}")
+        weights = decode(waiting.weights, layout, plan.weights_codec)
+        networks, images = self._networks_for(plan), self._images_for(plan, waiting)
+        return check(plan, networks, images, waiting.units, weights, claimed, self._on_batch)
+
+    def close(self) -> None:
+        self.link.close()
+
+    def _networks_for(self, plan: Plan) -> Networks:
+        if self._networks is None or self._networks[0] != plan:
+            self._networks = plan, Networks(plan, self._device)
+        return self._networks[1]
+
+    def _images_for(self, plan: Plan, waiting: checks.Waiting) -> ImageSet:
+        if self._images is None:
+            self._images = open_images(
+                plan.data, image_size=plan.image_size, channels=plan.channels, cache=self._cache, base=self._data
+            )
+            require_same_data(self._images, waiting.data_fingerprint, waiting.data_images)
+        return self._images

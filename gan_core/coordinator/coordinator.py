@@ -1,0 +1,392 @@
+"""One process's hold on one training: lock, state, and the verbs of an iteration. Numerics and store meet here.
+
+Whatever happens to this process, a new one continues from what is durable: the last checkpoint, and the accepted
+contributions since then, which lead to the very same weights.
+"""
+
+import logging
+import statistics
+import time
+from pathlib import Path
+
+from psycopg import Connection
+
+from gan_core.coordinator import checkpoints
+from gan_core.coordinator.checkpoints import Checkpoints, Snapshot
+from gan_core.coordinator.gates import Gates
+from gan_core.coordinator.leadership import Leadership
+from gan_core.coordinator.round import Gathered, Lengths, Round
+from gan_core.data.images import next_units, open_images
+from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
+from gan_core.networks.gradients import warm_up
+from gan_core.networks.models import layout_of
+from gan_core.networks.update import Aggregate, State, advance
+from gan_core.plan import Plan, checked_plan
+from gan_core.policies.codecs import encode, payload_size
+from gan_core.store.coordinator import events, runs, trainings, unit_queue, versions
+from gan_core.store.engine import Link, wait_for_notice
+from gan_core.units import EventKind, TrainingState
+
+log = logging.getLogger("classgan.coordinator")
+
+TICK = 1.0  # seconds between looks when nobody notifies: a net under LISTEN/NOTIFY
+DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
+QUIET = 3.0  # seconds without anybody at work, after which Ctrl-C doesn't wait for the iteration's end
+GOES_ON = (TrainingState.QUEUED, TrainingState.LAUNCHING, TrainingState.RUNNING)  # what a standby takes over
+FORGIVEN = 20  # iterations after which an update that went wrong is no longer held against the training
+
+
+class Coordinator:
+    """The one process that moves a training on. Use as a context manager; a second one waits until the first is gone."""
+
+    def __init__(self, url: str, name: str, plan: Plan, cache: Path, data: Path = Path()) -> None:
+        self.name, self.plan, self._cache, self._data = name, plan, cache, data
+        self.link = Link(url)
+        self.stop_asked = ""  # by whom: set from outside, the training pauses at the next chance
+        self.layout = layout_of(plan)
+        self.training_id = 0
+        self.state: State
+        self._lead: Leadership | None = None
+        self._checkpoints: Checkpoints | None = None
+        self._aggregate: Aggregate | None = None
+        self._opened = unit_queue.Opened(quorum=0, position=0)
+        self._lengths, self._gates = Lengths(), Gates()
+        self._tidied = 0.0
+        self._told = 0  # the last event that the log has shown
+
+    def __enter__(self) -> "Coordinator":
+        try:
+            self._enter()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _enter(self) -> None:
+        if "@" in self.plan.data_version:  # before anything is made
+            self.link.call(lambda c: versions.data_version(c, self.plan.data_version))
+        first = self.link.call(lambda c: trainings.create(c, self.name, self.plan.model_dump(mode="json")))
+        self.training_id = first.id
+        if first.state is TrainingState.CANCELLED:
+            raise TrainingError(f"Training {self.name!r} was cancelled. Start one with another name.")
+        self._checkpoints = Checkpoints(self.link.url, self.training_id)
+        self._ask_for(self.plan, first)
+        self._lead = lead = Leadership(self.link.url, self.training_id, self.name)
+        self.link.close()  # from here on, every new connection must hold the lock before it does anything
+        self.link = Link(self.link.url, should_stop=lambda: bool(self.stop_asked), on_connect=self._take_hold)
+        row = self.link.call(lambda c: trainings.get(c, self.name))
+        if lead.waited and row.state not in GOES_ON:
+            raise Finished(row.state, row.iteration)  # the one before ended as it should: nothing is left to take over
+        self.plan = checked_plan(row.plan)
+        self._told = max([0, *(event.id for event in self.link.call(lambda c: events.latest(c, self.name, limit=1)))])
+        self._set_state(TrainingState.LAUNCHING, "preparing the images")
+        self.link.call(lambda c: runs.begin(c, self.training_id, row.wanted or row.plan))
+        try:
+            self._launch(row)
+        except LeadLost:
+            raise
+        except GanError as exc:
+            self.fail(str(exc), row.iteration)
+            raise
+
+    def _launch(self, row: trainings.TrainingRow) -> None:
+        """Open the images, find the state, and let workers claim."""
+        fingerprint = row.data_fingerprint
+        self.images = open_images(
+            row.data_source or self.plan.data,  # at the revision that it began with
+            image_size=self.plan.image_size,
+            channels=self.plan.channels,
+            cache=self._cache,
+            base=self._data,
+            progress=lambda done, total: self._step(),
+        )
+        if fingerprint not in ("", self.images.fingerprint):
+            raise TrainingError(
+                f"Training {self.name!r} began with other images (fingerprint {fingerprint}, here {self.images.fingerprint}). "
+                "Restore them, or start a training with another name.",
+            )
+        if wanted := self.plan.data_version:
+            self.link.call(
+                lambda c: versions.require_data(c, wanted, self.plan.data, self.images.fingerprint, len(self.images))
+            )
+        warm_up(self.plan)
+        self.state = self._resume()
+        if self.state.iteration:
+            log.info("Training %r continues at iteration %d.", self.name, self.state.iteration)
+        self._adopt_wanted_plan()
+        first = encode(self.state.weights, self.layout, self.plan.weights_codec) if not self.state.iteration else b""
+        size = payload_size(self.layout, self.plan.codec)
+        self.link.call(
+            lambda c: trainings.start(
+                c,
+                self.training_id,
+                self.images.fingerprint,
+                len(self.images),
+                size,
+                first,
+                self.images.source,
+                self.images.shards,
+            )
+        )
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        if self._lead is not None:
+            self._lead.leave()
+        self.link.close()
+
+    def _take_hold(self, connection: Connection) -> None:
+        """Lead on this connection: if it dies, so does the right to publish."""
+        assert self._lead is not None, "entered"
+        self._lead.take_hold(connection)
+        connection.execute("LISTEN classgan_submitted")
+
+    # The plan
+
+    def _ask_for(self, plan: Plan, row: trainings.TrainingRow) -> None:
+        """Let a training that exists go on with what is new in this plan, from its next iteration on.
+
+        The plan that `train` was given before, given again, changes nothing: changes made meanwhile stay.
+
+        Raises:
+            TrainingError: the plan differs in what can't change.
+        """
+        now = checked_plan(row.wanted or row.plan)
+        before = checked_plan(row.given or row.plan)
+        if conflicts := before.conflicts_with(plan):
+            changes = ", ".join(f"{f} was {getattr(before, f)!r}, now {getattr(plan, f)!r}" for f in conflicts)
+            raise TrainingError(
+                f"Training {self.name!r} exists with another plan: {changes}. Give the new one another name, or start this one with its old plan.",
+            )
+        given = plan.model_dump(mode="json")
+        new = {f: value for f, value in given.items() if value != getattr(before, f)}
+        if new and (wanted := now.changed(**new)) != now:
+            self.link.call(
+                lambda c: trainings.want_plan(
+                    c, self.training_id, wanted.model_dump(mode="json"), "a new start of `train`"
+                )
+            )
+        self.link.call(lambda c: trainings.set_given(c, self.training_id, given))
+
+    def _adopt_wanted_plan(self) -> None:
+        """Between two iterations: go on with the plan that somebody asked for meanwhile."""
+        row = self.link.call(lambda c: trainings.get(c, self.name))
+        if row.wanted is None or self.link.call(lambda c: unit_queue.opened(c, self.training_id, self.state.iteration)):
+            return  # an open iteration ends as it began
+        wanted = checked_plan(row.wanted)
+        if row.iteration:
+            self._store(self.state)  # so that no repetition ever crosses this change
+        changes = self.plan.differences(wanted)
+        self.link.call(lambda c: trainings.change_plan(c, self.training_id, row.wanted or {}, changes))
+        self.plan, self._lengths = wanted, Lengths()  # another learning rate makes other lengths usual
+
+    def _resume(self) -> State:
+        """The state an unbroken run would be in."""
+        row = self.link.call(lambda c: trainings.get(c, self.name))
+        return checkpoints.resumed(self.link, self.training_id, row.iteration, self.plan, self.layout, self._step)
+
+    # The verbs of an iteration
+
+    @property
+    def is_done(self) -> bool:
+        return self.plan.is_done(self.state.iteration, self.state.position, len(self.images))
+
+    def is_due(self, interval: int) -> bool:
+        """Whether something that happens every `interval` iterations, and after the last, happens now. 0: never."""
+        return bool(interval) and (self.state.iteration % interval == 0 or self.is_done)
+
+    def create_units(self) -> int:
+        """Open the next iteration: cut its units from the epoch's order and hand them out. Returns how many."""
+        self._step()
+        self._adopt_wanted_plan()
+        number = self.state.iteration
+        if opened := self.link.call(lambda c: unit_queue.opened(c, self.training_id, number)):
+            self._opened = opened  # before a pause or a crash; it ends as it began
+            return 0
+        quorum, seconds = self.plan.quorum_for(self.link.call(lambda c: unit_queue.speeds(c, self.training_id)))
+        units, position = next_units(self.plan, self.state.position, self.images, quorum)
+        self._opened = unit_queue.Opened(quorum=sum(unit.images for unit in units), position=position)
+        self.link.call(
+            lambda c: unit_queue.create_units(
+                c, self.training_id, number, self._opened.quorum, position, units, seconds
+            )
+        )
+        if number and number % self.plan.checkpoint_interval == 0:
+            assert self._checkpoints is not None, "entered"
+            self._checkpoints.write_behind(self.state)  # only now: workers are busy while the state is copied
+        return len(units)
+
+    def gather(self) -> Gathered:
+        """Wait for the quorum, or for the deadline and the minimum quorum; decode and add up contributions as they come.
+
+        Raises:
+            Finished: a person paused or cancelled the training meanwhile.
+        """
+        number, quorum, started = self.state.iteration, self._opened.quorum, time.monotonic()
+        round_ = Round(self.plan, self.layout, self.training_id, number, quorum, self._lengths, self._gates)
+        deadline, moved = self._deadline(), started
+        while True:
+            self._step()
+            closed = self.link.call(round_.look)
+            late = time.monotonic() - started >= deadline and round_.images >= self.plan.min_quorum * quorum
+            if (closed or late) and self.link.call(round_.finish):
+                if 0 < round_.images < quorum:
+                    why = f"its deadline of {deadline:.0f} s has passed" if late else "the other units were given up"
+                    self._note(
+                        EventKind.CLOSED_EARLY,
+                        f"Iteration {number} closed with {round_.images} of {quorum} images: {why}.",
+                    )
+                self._aggregate = round_.aggregate
+                self._tell()
+                return round_.gathered
+            moved = time.monotonic() if round_.progress.leased else moved
+            finishing = bool(self.stop_asked) and time.monotonic() - moved < QUIET  # Ctrl-C lets the iteration end
+            self.heed(may_wait=bool(round_.progress.leased) or finishing)
+            self.link.call(lambda c: self._wait(c, round_, time.monotonic() - started))
+            self._tell()
+
+    def _deadline(self) -> float:
+        """Seconds after which the minimum quorum suffices: this training's own median arrival plus DEVIATIONS deviations."""
+        seconds = self.link.call(lambda c: unit_queue.arrival_seconds(c, self.training_id))
+        if len(seconds) < 5:
+            return self.plan.deadline_ceiling
+        middle = statistics.median(seconds)
+        spread = 1.4826 * statistics.median(abs(s - middle) for s in seconds)  # equals σ for normal arrivals
+        return min(self.plan.deadline_ceiling, max(self.plan.deadline_floor, middle + DEVIATIONS * spread))
+
+    def heed(self, may_wait: bool = False) -> None:
+        """Stop if a person wants it.
+
+        Args:
+            may_wait: for units that are still out and may complete the iteration.
+
+        Raises:
+            Finished: nothing is to be done any more.
+        """
+        if self.stop_asked and not may_wait:
+            self.pause(self.stop_asked, f"stopped with {self.stop_asked}; `classgan resume {self.name}` goes on")
+        state = self.link.call(lambda c: trainings.get(c, self.name)).state
+        if state is not TrainingState.RUNNING and not may_wait:
+            raise Finished(state, self.state.iteration)
+
+    def _wait(self, connection: Connection, round_: Round, waited: float) -> None:
+        if wait_for_notice(connection, TICK) and time.monotonic() - self._tidied < TICK:
+            return  # a flood of notices must not keep the rest from being done
+        self._tidied = time.monotonic()
+        unit_queue.expire_leases(connection)
+        row, now = trainings.get(connection, self.name), round_.progress
+        idle = waited > 3 and now.open and not now.leased and row.state is TrainingState.RUNNING
+        message = f"waiting for workers: {now.workers_online} online, 1 needed" if idle else ""
+        if row.state is TrainingState.RUNNING and message != row.message:
+            trainings.set_message(connection, self.training_id, message)
+            if message:
+                log.info("Training %r is %s. Start one: prefect worker start --pool students", self.name, message)
+
+    def pause(self, author: str, message: str) -> None:
+        """Hand nothing out any more; the iteration at hand ends if the units that are out come in."""
+        self.link.call(lambda c: trainings.control(c, self.training_id, TrainingState.PAUSED, author, message))
+
+    def publish(self, gathered: Gathered) -> None:
+        """Combine what was gathered, take the step, and announce the next weights in one transaction.
+
+        A step to numbers that are not finite is taken back: the last good weights stay, and the training goes on with
+        other images; when it happens again soon, it pauses.
+
+        Raises:
+            Finished: it was the second such step.
+            LeadLost: another coordinator leads meanwhile; nothing was published.
+        """
+        assert self._aggregate is not None, "gather comes first"
+        self._step()
+        iteration, refused = self.state.iteration, ""
+        if gathered.images:
+            advance(self.plan, self.state, self._aggregate.result(), gathered.images, self._opened.position)
+        else:
+            refused = "no contribution to this iteration was usable"
+        self._aggregate = None
+        try:
+            payload = encode(self.state.weights, self.layout, self.plan.weights_codec)
+        except PayloadError as exc:
+            refused = f"the step it was part of led to weights that can't be used: {exc}"
+        if refused:
+            self.state = self._resume()
+            payload = encode(self.state.weights, self.layout, self.plan.weights_codec)
+            self.state.iteration, self.state.position = iteration + 1, self._opened.position
+        self.link.call(
+            lambda c: trainings.publish(
+                c,
+                self.training_id,
+                self._term,
+                iteration,
+                [] if refused else list(gathered.contributions),
+                self.state.images,
+                self._opened.position,
+                payload,
+                refused,
+            )
+        )
+        if refused:
+            self._answer_accident(iteration, refused)
+
+    def _answer_accident(self, iteration: int, reason: str) -> None:
+        """Note it; the second one within FORGIVEN iterations pauses the training."""
+        before = self.link.call(
+            lambda c: events.count(c, self.training_id, EventKind.ROLLED_BACK, iteration - FORGIVEN)
+        )
+        self._note(
+            EventKind.ROLLED_BACK,
+            f"Iteration {iteration} was undone, the weights before it stay: {reason}.",
+            iteration,
+        )
+        if before:
+            advice = (
+                f"iteration {iteration} went wrong, for the second time in a short while: {reason}. Lower the learning rates "
+                f"(classgan change {self.name} --set learning_rate_g=…) and go on (classgan resume {self.name})"
+            )
+            self.pause("its coordinator", advice)
+            self._tell()
+            raise Finished(TrainingState.PAUSED, self.state.iteration)
+
+    def _step(self) -> None:
+        assert self._lead is not None, "entered"
+        self._lead.step()
+
+    @property
+    def _term(self) -> int:
+        assert self._lead is not None, "entered"
+        assert self._lead.term is not None, "entered"
+        return self._lead.term
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the averaged generator as it is now."""
+        return Snapshot(self.training_id, self.name, self.plan, self.state)
+
+    def finish(self) -> None:
+        """Store the final state and mark the training as done."""
+        self._store(self.state)
+        self._set_state(TrainingState.SUCCEEDED)
+
+    def fail(self, reason: str, iteration: int | None = None) -> None:
+        """Mark the training as failed, with the sentence that says why; unless somebody else has moved it on."""
+        at = self.state.iteration if iteration is None else iteration
+        if self.link.call(lambda c: trainings.get(c, self.name)).iteration <= at:
+            self._set_state(TrainingState.FAILED, reason)
+            self._note(EventKind.FAILED, reason, at)
+
+    def _store(self, state: State) -> None:
+        assert self._checkpoints is not None, "entered"
+        self._checkpoints.write(state)
+
+    def _set_state(self, state: TrainingState, message: str = "") -> None:
+        self.link.call(lambda c: trainings.set_state(c, self.training_id, state, message))
+
+    def _note(self, kind: EventKind, text: str, iteration: int | None = None) -> None:
+        at = self.state.iteration if iteration is None else iteration
+        self.link.call(lambda c: events.note(c, self.training_id, at, kind, text))
+
+    def _tell(self) -> None:
+        """Show in the log what the history has that the log hasn't."""
+        for event in self.link.call(lambda c: events.latest(c, self.name, after=self._told)):
+            log.info("%s", event.text)
+            self._told = event.id

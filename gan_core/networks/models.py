@@ -1,0 +1,203 @@
+"""Generator and discriminator, filled from flat vectors and read into them."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
+
+from gan_core.plan import ModelName, Plan
+from gan_core.vectors import PARTS, Layout, Part, TensorSpec, Vectors
+
+POWER_ITERATIONS = 15  # for the first estimate of the largest singular value; PyTorch takes as many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large the two networks are."""
+
+    image_size: int  # pixels, a power of two from 16
+    channels: int
+    latent_dim: int
+    generator_width: int  # channels at half of the full resolution
+    discriminator_width: int  # channels after the first layer
+
+    @property
+    def doublings(self) -> int:
+        """Steps of a factor two between 4x4 and the full image."""
+        return int(math.log2(self.image_size)) - 2
+
+
+def generator(size: Size) -> nn.Sequential:
+    """Noise (N, latent, 1, 1) → images (N, C, S, S) in [-1, 1]. Source: Radford et al. 2015 (arXiv:1511.06434), figure 1."""
+    width = size.generator_width * 2 ** (size.doublings - 1)
+    layers: list[nn.Module] = [
+        nn.ConvTranspose2d(size.latent_dim, width, 4, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(inplace=True),
+    ]  # (N, width, 4, 4)
+    for _ in range(size.doublings - 1):
+        layers += [
+            nn.ConvTranspose2d(width, width // 2, 4, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(width // 2),
+            nn.ReLU(inplace=True),
+        ]  # twice as wide an image, half the channels
+        width //= 2
+    layers += [nn.ConvTranspose2d(width, size.channels, 4, stride=2, padding=1, bias=False), nn.Tanh()]
+    return nn.Sequential(*layers)
+
+
+def batch_norm_discriminator(size: Size) -> nn.Sequential:
+    """Images (N, C, S, S) → logits (N,). Source: Radford et al. 2015 (arXiv:1511.06434), section 3."""
+    width = size.discriminator_width
+    layers: list[nn.Module] = [
+        nn.Conv2d(size.channels, width, 4, stride=2, padding=1, bias=False),
+        nn.LeakyReLU(0.2, inplace=True),
+    ]  # (N, width, S/2, S/2)
+    for _ in range(size.doublings - 1):
+        layers += [
+            nn.Conv2d(width, width * 2, 4, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(width * 2),
+            nn.LeakyReLU(0.2, inplace=True),
+        ]
+        width *= 2
+    layers += [nn.Conv2d(width, 1, 4, bias=False), nn.Flatten(0)]  # (N, width, 4, 4) → (N,)
+    return nn.Sequential(*layers)
+
+
+def spectral_norm_discriminator(size: Size) -> nn.Sequential:
+    """Images (N, C, S, S) → logits (N,), each layer's largest singular value held at 1. Source: Miyato et al. 2018 (arXiv:1802.05957)."""
+    width = size.discriminator_width
+    layers: list[nn.Module] = [
+        spectral_norm(nn.Conv2d(size.channels, width, 4, stride=2, padding=1)),
+        nn.LeakyReLU(0.2, inplace=True),
+    ]
+    for _ in range(size.doublings - 1):
+        layers += [spectral_norm(nn.Conv2d(width, width * 2, 4, stride=2, padding=1)), nn.LeakyReLU(0.2, inplace=True)]
+        width *= 2
+    layers += [spectral_norm(nn.Conv2d(width, 1, 4)), nn.Flatten(0)]
+    return nn.Sequential(*layers)
+
+
+MODELS: Mapping[ModelName, tuple[Callable[[Size], nn.Sequential], Callable[[Size], nn.Sequential]]] = MappingProxyType(
+    {
+        "dcgan": (generator, batch_norm_discriminator),
+        "spectral": (generator, spectral_norm_discriminator),
+    }
+)
+
+
+def size_of(plan: Plan) -> Size:
+    return Size(
+        image_size=plan.image_size,
+        channels=plan.channels,
+        latent_dim=plan.latent_dim,
+        generator_width=plan.generator_width,
+        discriminator_width=plan.discriminator_width,
+    )
+
+
+class Networks:
+    """G and D of a plan on one device, filled from and read into flat vectors."""
+
+    def __init__(self, plan: Plan, device: torch.device | str = "cpu") -> None:
+        make_generator, make_discriminator = MODELS[plan.model]
+        with torch.device(device):
+            self.generator = make_generator(size_of(plan)).to(memory_format=torch.channels_last)
+            self.discriminator = make_discriminator(size_of(plan)).to(memory_format=torch.channels_last)
+        self.device = torch.device(device)
+        self.latent_dim = plan.latent_dim
+        self.layout = layout_of(plan)
+
+    def tensors(self, part: Part) -> Iterator[Tensor]:
+        """The live tensors of this part, in the layout's order."""
+        if part == "statistics":
+            yield from (
+                b for net in (self.generator, self.discriminator) for b in net.buffers() if b.is_floating_point()
+            )
+        else:
+            yield from getattr(self, part).parameters()
+
+    @torch.no_grad()
+    def load(self, weights: Vectors, parts: Iterable[Part] = PARTS) -> None:
+        """Fill these parts; everything by default."""
+        for part in parts:
+            vector = weights.part(part)
+            for spec, tensor in zip(self.layout.part(part), self.tensors(part), strict=True):
+                tensor.copy_(vector[spec.start : spec.stop].view(spec.shape))
+
+    @torch.no_grad()
+    def read(self) -> Vectors:
+        """A copy of everything, on the CPU."""
+        return Vectors(*(flatten(self.tensors(part)) for part in PARTS))
+
+
+def flatten(tensors: Iterable[Tensor]) -> Tensor:
+    """One flat float32 CPU vector of all elements, each tensor in its logical (contiguous) order."""
+    pieces = [t.detach().contiguous().view(-1).to("cpu", torch.float32) for t in tensors]
+    return torch.cat(pieces) if pieces else torch.zeros(0)
+
+
+def layout_of(plan: Plan) -> Layout:
+    """Names and shapes of the plan's model. Costs no memory: the networks are built without storage, once."""
+    return _layout(plan.model, size_of(plan))
+
+
+@cache
+def _layout(model: ModelName, size: Size) -> Layout:
+    make_generator, make_discriminator = MODELS[model]
+    with torch.device("meta"):
+        nets = {"generator": make_generator(size), "discriminator": make_discriminator(size)}
+
+    def specs(part: Part, named: list[tuple[str, Tensor]]) -> tuple[TensorSpec, ...]:
+        result, start = [], 0
+        for name, tensor in named:
+            result.append(TensorSpec(f"{part}/{name}", tuple(tensor.shape), start, start + tensor.numel()))
+            start += tensor.numel()
+        return tuple(result)
+
+    statistics = [
+        (f"{which}.{name}", b)
+        for which, net in nets.items()
+        for name, b in net.named_buffers()
+        if b.is_floating_point()
+    ]
+    return Layout(
+        specs("generator", list(nets["generator"].named_parameters())),
+        specs("discriminator", list(nets["discriminator"].named_parameters())),
+        specs("statistics", statistics),
+    )
+
+
+@torch.no_grad()
+def initial_weights(plan: Plan) -> Vectors:
+    """Iteration 0's weights: N(0, 0.02) for kernels, N(1, 0.02) for norm scales. Source: Radford et al. 2015, section 4."""
+    networks, layout = Networks(plan), layout_of(plan)
+    weights = networks.read()
+    random = torch.Generator().manual_seed(plan.seed)
+    for part in ("generator", "discriminator"):
+        for spec in layout.part(part):
+            values = weights.part(part)[spec.start : spec.stop]
+            if len(spec.shape) == 4:
+                values.normal_(0, 0.02, generator=random)
+            elif spec.name.endswith("bias"):
+                values.zero_()
+            else:
+                values.normal_(1, 0.02, generator=random)
+    for spec in layout.statistics:  # batch norm starts from mean 0 and variance 1; spectral norm from random directions
+        if not spec.name.endswith(("running_mean", "running_var")):
+            values = weights.statistics[spec.start : spec.stop]
+            values.normal_(generator=random)
+            values /= values.norm()
+    if (
+        plan.model == "spectral"
+    ):  # each forward pass in training mode turns the directions closer to the singular vectors
+        networks.load(weights)
+        for _ in range(POWER_ITERATIONS):
+            networks.discriminator(torch.zeros(1, plan.channels, plan.image_size, plan.image_size))
+        weights.statistics = networks.read().statistics
+    return weights

@@ -1,0 +1,82 @@
+"""The same training in one process, without database or Prefect: what any number of machines must equal.
+
+`train_local` does unit by unit what a class does. `train_plain` is the ordinary single-machine loop: the yardstick
+for quality, and the way to train alone.
+"""
+
+from collections.abc import Callable
+
+from gan_core.data.images import ImageSet, next_units
+from gan_core.networks.gradients import adam as make_adam
+from gan_core.networks.gradients import batches, contribute, discriminator_gradient, generator_gradient, step
+from gan_core.networks.losses import LOSSES
+from gan_core.networks.models import Networks, layout_of
+from gan_core.networks.update import State, advance, aggregate_all, initial_state
+from gan_core.plan import Plan
+from gan_core.policies.codecs import decode, encode
+from gan_core.units import Measures, WorkUnit
+from gan_core.vectors import Vectors
+
+Watcher = Callable[[State, list[Measures]], None]
+
+
+def train_local(
+    plan: Plan, images: ImageSet, watch: Watcher = lambda state, measures: None, state: State | None = None
+) -> State:
+    """Train to the plan's end: the same units, contributions, codecs and order as a class, one unit a lease.
+
+    Args:
+        watch: called after each iteration with the state and the measures of its contributions.
+        state: where to continue; moved on in place. None starts from the plan's seed.
+    """
+    layout, networks = layout_of(plan), Networks(plan)
+    state = state or initial_state(plan)
+    while not plan.is_done(state.iteration, state.position, len(images)):
+        units, position = next_units(plan, state.position, images)
+        weights = decode(encode(state.weights, layout, plan.weights_codec), layout, plan.weights_codec)
+        measures: list[Measures] = []
+
+        def contributions(
+            units: list[WorkUnit] = units, weights: Vectors = weights, measures: list[Measures] = measures
+        ):
+            for unit in units:
+                vectors, measured = contribute(plan, networks, images, [unit], weights)
+                measures.append(measured)
+                yield decode(encode(vectors, layout, plan.codec, unit.seed), layout, plan.codec), measured.images
+
+        direction, seen = aggregate_all(plan, contributions())
+        advance(plan, state, direction, seen, position)
+        watch(state, measures)
+    return state
+
+
+def train_plain(plan: Plan, images: ImageSet, watch: Watcher = lambda state, measures: None) -> State:
+    """The ordinary loop: one machine, one Adam a network that lives as long as the training, a step for each batch.
+
+    The averaged generator is updated and `watch` called after each of the plan's iterations, so that its pictures
+    and figures can be laid beside those of a class that has seen the same images.
+    """
+    networks, loss, state = Networks(plan), LOSSES[plan.loss], initial_state(plan)
+    networks.load(state.weights)
+    g_parameters, d_parameters = list(networks.generator.parameters()), list(networks.discriminator.parameters())
+    g_adam, d_adam = (
+        make_adam(g_parameters, plan.learning_rate_g, plan),
+        make_adam(d_parameters, plan.learning_rate_d, plan),
+    )
+    while not plan.is_done(state.iteration, state.position, len(images)):
+        units, position = next_units(plan, state.position, images)
+        for unit in units:
+            for real, noise in batches(plan, networks, images, unit):
+                fake = networks.generator(noise)
+                d_gradient, *_ = discriminator_gradient(networks, loss, real, fake)
+                step(d_adam, d_parameters, d_gradient)
+                g_gradient, _ = generator_gradient(networks, loss, fake)
+                step(g_adam, g_parameters, g_gradient)
+        after, before = networks.read(), state.weights
+        change = Vectors(
+            after.generator - before.generator, after.discriminator - before.discriminator, after.statistics
+        )
+        advance(plan.changed(contribution="local_steps"), state, change, sum(u.images for u in units), position)
+        state.weights = after
+        watch(state, [])
+    return state

@@ -1,0 +1,91 @@
+"""How good a training's samples were, iteration by iteration."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The quality figures after one iteration; gan_core/quality/scores.py says what they are."""
+
+    iteration: int
+    images: int  # seen in training
+    seconds: float  # of training until then: the sum of its iterations, without pauses between them
+    took: float  # seconds of measuring
+    protocol: str
+    frechet: float
+    wasserstein: float
+    diversity: float
+    coverage: float
+    fid: float | None
+
+    def sentence(self) -> str:
+        """The figures for people."""
+        fid = f", FID {self.fid:.1f}" if self.fid is not None else ""
+        return (
+            f"after iteration {self.iteration:,}: Frechet {self.frechet:.1f}, Wasserstein {self.wasserstein:.1f}{fid}, "
+            f"diversity {self.diversity:.0%}, coverage {self.coverage:.0%}"
+        )
+
+
+COLUMNS = "iteration, images, seconds, took, protocol, frechet, wasserstein, diversity, coverage, fid"
+
+
+def training_seconds(connection: Connection, training_id: int, iteration: int) -> float:
+    """Seconds that the iterations before this one were open."""
+    row = connection.execute(
+        "SELECT coalesce(sum(extract(epoch FROM closed_at - opened_at)), 0)::float FROM classgan.iterations"
+        " WHERE training_id = %s AND number < %s",
+        (training_id, iteration),
+    ).fetchone()
+    return row[0] if row else 0.0
+
+
+def save(connection: Connection, training_id: int, evaluation: Evaluation) -> None:
+    """Keep it; measured again, the new figures replace the old ones."""
+    names = COLUMNS.split(", ")
+    connection.execute(
+        f"INSERT INTO classgan.evaluations (training_id, {COLUMNS}) VALUES (%s{', %s' * len(names)})"
+        f" ON CONFLICT (training_id, iteration) DO UPDATE SET {', '.join(f'{n} = excluded.{n}' for n in names)}",
+        (training_id, *(getattr(evaluation, name) for name in names)),
+    )
+
+
+def of_training(connection: Connection, training_id: int) -> list[Evaluation]:
+    """Every evaluation by the newest one's protocol, the oldest first: figures of two protocols can't be compared."""
+    with connection.cursor(row_factory=class_row(Evaluation)) as cursor:
+        rows = cursor.execute(
+            f"SELECT {COLUMNS} FROM classgan.evaluations WHERE training_id = %s ORDER BY iteration", (training_id,)
+        ).fetchall()
+    return [row for row in rows if row.protocol == rows[-1].protocol]
+
+
+FALL = 0.5  # of the best so far: what a figure must fall to before it counts as a collapse
+BEGUN = 0.2  # diversity or coverage that a training must have shown before it can lose it
+
+
+def collapse(history: Sequence[Evaluation]) -> str:
+    """A warning in words if the latest samples are much less varied than earlier ones; "" if they aren't.
+
+    A training that has only begun draws one grey image: that isn't a collapse, since there was nothing to lose yet.
+    """
+    if not history:
+        return ""
+    now = history[-1]
+    faults = []
+    for figure, meaning in (
+        ("diversity", "many samples are nearly the same image"),
+        ("coverage", "whole kinds of images are missing among the samples"),
+    ):
+        value, best = getattr(now, figure), max(getattr(earlier, figure) for earlier in history)
+        if best >= BEGUN and value < FALL * best:
+            faults.append(f"{meaning} ({figure} {value:.0%}, it was {best:.0%})")
+    if not faults:
+        return ""
+    return (
+        f"Mode collapse after iteration {now.iteration}: {' and '.join(faults)}. It may pass; if it stays, lower "
+        "learning_rate_g, or start a training with model=spectral and loss=hinge."
+    )

@@ -1,0 +1,347 @@
+"""A student's machine at work: lease, compute, submit, again. The next unit computes while the last one uploads."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import torch
+from psycopg import Connection
+
+from gan_core.data.images import ImageSet, open_images, require_same_data
+from gan_core.errors import PayloadError, StoreError
+from gan_core.networks.devices import device_names, hardware
+from gan_core.networks.gradients import contribute, warm_up
+from gan_core.networks.models import Networks, layout_of
+from gan_core.plan import Plan, checked_plan
+from gan_core.policies.codecs import decode, encode
+from gan_core.store import student
+from gan_core.store.engine import Link, wait_for_notice
+from gan_core.units import Lease, Measures, Submission, Verdict
+from gan_core.vectors import Layout, Vectors
+from gan_core.worker.delivery import Delivery
+from gan_core.worker.watchdog import Pulse
+
+log = logging.getLogger("classgan.shift")
+
+LOOK = 5.0  # seconds between looks for a training whose data has to be fetched, while there is nothing to do
+TICK = 1.0  # seconds between looks for work when nobody notifies
+HEARTBEAT = 5.0  # seconds; a lease of the shortest sensible length, 15 s, survives two lost beats
+PAUSE_AFTER_FAULT = 10.0  # seconds, after a unit that this machine could not compute
+
+
+class LeaseLost(Exception):
+    """Computing this lease further helps nobody."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a shift did so far."""
+
+    leases: int = 0
+    units: int = 0
+    images: int = 0  # accepted
+    lost: int = 0  # leases whose answer was not accepted
+    seconds: float = 0.0  # computing
+    started: float = field(default_factory=time.monotonic)
+
+    def sentence(self) -> str:
+        rate = self.images / self.seconds if self.seconds else 0.0
+        return f"{self.units} units, {self.images:,} images accepted, {rate:,.0f} images/s while computing"
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A training as this machine holds it."""
+
+    name: str
+    plan: Plan
+    layout: Layout
+    images: ImageSet
+    networks: tuple[Networks, ...]  # one a device
+    version: int  # of the plan
+    iteration: int = -1
+    weights: Vectors = field(default_factory=lambda: Vectors(*(torch.zeros(0) for _ in range(3))))
+
+
+class Shift:
+    """Leases units until told to stop, until the time is up, or until there was nothing to do for a while.
+
+    Args:
+        url: of the database, with the student's login.
+        name: of this worker.
+        device: to compute on; several of one machine with commas, which share out gradients.
+        cache: folder of resized images.
+        data: where relative paths in a plan start.
+        should_stop: asked between batches; once true, the current lease is finished and submitted, then the shift ends.
+        run: the Prefect run that it works in, so that it can be shown as crashed if this machine vanishes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        device: str,
+        cache: Path,
+        data: Path = Path(),
+        should_stop: Callable[[], bool] = lambda: False,
+        run: UUID | None = None,
+    ) -> None:
+        self.run_id = run
+        self.name, self.device, self.cache, self.data = name, device, cache, data
+        self.boot: UUID = uuid4()  # a restarted machine never continues its dead self's leases
+        self.tally = Tally()
+        self._asked_to_stop = should_stop
+        self._stopping = False
+        self._ended = threading.Event()
+        # An outage ends the waiting only when the shift is to end anyway.
+        self._main = Link(url, should_stop=self.should_stop, on_connect=self._listen)
+        self._upload = Link(url, should_stop=self.should_stop)
+        self._prepared: dict[int, Prepared] = {}
+        self._delivery: Delivery | None = None  # of a training's images
+        self._sought = float("-inf")  # when it was last looked for one
+        self._local: set[int] = set()  # trainings whose data lies on every machine: nothing to fetch
+        self._open: set[int] = set()  # leases not yet answered
+        self._lost: set[int] = set()  # leases that the database no longer counts as ours
+        self._pulse = Pulse()
+
+    def should_stop(self) -> bool:
+        if not self._stopping and self._asked_to_stop():
+            log.info("%s was asked to stop: finishing the unit at hand.", self.name)
+            self._stopping = True
+        return self._stopping
+
+    def run(
+        self,
+        max_seconds: float = float("inf"),
+        idle_seconds: float = float("inf"),
+        report: Callable[[Tally], None] = lambda t: None,
+    ) -> Tally:
+        """Work. Returns what was done; whatever was leased and not answered is given back.
+
+        Args:
+            max_seconds: end after about this long, at the next unit.
+            idle_seconds: end when there was nothing to do for this long.
+            report: called after each answer.
+
+        Raises:
+            StoreError: this login may not contribute.
+        """
+        self.worker = self._main.call(
+            lambda c: student.register(c, self.name, self.boot, self.device, hardware(), self.run_id)
+        )
+        heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        heart.start()
+        uploads, pending = ThreadPoolExecutor(1, thread_name_prefix="upload"), None
+        idle_since = time.monotonic()
+        try:
+            while not self.should_stop() and time.monotonic() - self.tally.started < max_seconds:
+                lease = self._main.call(self._claim)
+                if lease is None:
+                    pending = self._settled(pending, report)
+                    self._seek_data()
+                    if self._delivery is not None and not self._delivery.is_complete:
+                        idle_since = time.monotonic()  # what this machine waits for is on its way
+                    if time.monotonic() - idle_since > idle_seconds:
+                        break
+                    self._main.call(lambda c: wait_for_notice(c, TICK))
+                    continue
+                self._open.add(lease.id)
+                computed = self._compute(lease)
+                pending = self._settled(pending, report)  # one upload at a time: its memory is one contribution's
+                if computed is not None:
+                    pending = uploads.submit(self._submit, lease, *computed)
+                idle_since = time.monotonic()
+            self._settled(pending, report)
+        finally:
+            uploads.shutdown()
+            if self._delivery is not None:
+                self._delivery.close()
+            self._give_back("the shift ended")
+            self._ended.set()
+            heart.join()
+            self._main.close()
+            self._upload.close()
+        return self.tally
+
+    def _claim(self, connection: Connection) -> Lease | None:
+        if (delivery := self._delivery) is None:
+            return student.claim(connection, self.worker, self.boot)
+        return student.claim(connection, self.worker, self.boot, delivery.training_id, delivery.ready)
+
+    def _seek_data(self) -> None:
+        """Begin to fetch the images of a training that wants workers, if they come in shards. No lease waits for it."""
+        if time.monotonic() - self._sought < LOOK:
+            return
+        self._sought = time.monotonic()
+        wanted = self._main.call(student.trainings)
+        if self._delivery is not None:
+            if self._delivery.training_id in wanted:
+                return
+            self._delivery.close()
+            self._delivery = None
+        for number in sorted(wanted.keys() - self._local):
+            known = self._main.call(lambda c, n=number: student.read_training(c, n))
+            if known.data_fingerprint and not known.shards:
+                self._local.add(number)
+            elif known.shards:
+                self._delivery = Delivery(number, known, self.cache, self.data)
+                return
+
+    def _listen(self, connection: Connection) -> None:
+        connection.execute("LISTEN classgan_work")
+
+    def _compute(self, lease: Lease) -> tuple[bytes, Measures] | None:
+        """The lease's payload and measures, or None (and the lease given back) if this machine can't."""
+        try:
+            training = self._prepare(lease)
+            if training is None:
+                self._release(lease.id, "the weights of its iteration are gone")
+                return None
+            self._pulse.begin(lease.id)
+            first, *more = training.networks
+            vectors, measures = contribute(
+                training.plan, first, training.images, lease.units, training.weights, self._beat_of(lease), more
+            )
+            try:
+                return encode(vectors, training.layout, training.plan.codec, lease.units[0].seed), measures
+            except PayloadError as exc:  # not this machine's fault, so it goes on
+                log.warning("Unit %d of iteration %d: %s.", lease.units[0].ordinal, lease.iteration, exc)
+                self._release(lease.id, str(exc), spoiled=True)
+                return None
+        except StoreError:
+            raise
+        except LeaseLost as exc:
+            log.info("Unit %d of iteration %d: %s.", lease.units[0].ordinal, lease.iteration, exc)
+            self._open.discard(lease.id)
+            self.tally.lost += 1
+            return None
+        except Exception as exc:  # noqa: BLE001  the outermost loop: whatever it is, the unit must go to someone else
+            log.error(
+                "This machine can't compute unit %d of iteration %d: %s", lease.units[0].ordinal, lease.iteration, exc
+            )
+            self._release(lease.id, str(exc))
+            self._pause(PAUSE_AFTER_FAULT)
+            return None
+        finally:
+            self._pulse.end()
+
+    def _beat_of(self, lease: Lease) -> Callable[[], None]:
+        def beat() -> None:
+            self._pulse.beat()
+            if lease.id in self._lost:
+                raise LeaseLost("given up, since somebody else was faster or its time had run out")
+
+        return beat
+
+    def _prepare(self, lease: Lease) -> Prepared | None:
+        """The lease's training with its iteration's weights; None if those are gone. Both are kept for the next lease."""
+        training = self._prepared.get(lease.training_id)
+        if training is not None and training.version != lease.plan_version:
+            known = self._main.call(lambda c: student.read_training(c, lease.training_id))
+            training.plan, training.version = checked_plan(known.plan), known.plan_version
+        if training is None:
+            known = self._main.call(lambda c: student.read_training(c, lease.training_id))
+            plan = checked_plan(known.plan)
+            images = self._delivered(lease)
+            if images is None:
+                images = open_images(
+                    plan.data, image_size=plan.image_size, channels=plan.channels, cache=self.cache, base=self.data
+                )
+                require_same_data(images, known.data_fingerprint, known.data_images)
+            warm_up(plan)
+            training = Prepared(
+                known.name,
+                plan,
+                layout_of(plan),
+                images,
+                tuple(Networks(plan, device) for device in device_names(self.device)),
+                known.plan_version,
+            )
+            self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two
+        training.images = self._delivered(lease) or training.images
+        if training.iteration != lease.iteration:
+            payload = self._main.call(lambda c: student.weights(c, lease.training_id, lease.iteration))
+            if payload is None:
+                return None
+            training.weights = decode(payload, training.layout, training.plan.weights_codec)
+            training.iteration = lease.iteration
+        return training
+
+    def _delivered(self, lease: Lease) -> ImageSet | None:
+        """The images that have come so far, if this lease's training is the one that they come for."""
+        delivery = self._delivery
+        return delivery.images if delivery is not None and delivery.training_id == lease.training_id else None
+
+    def _submit(self, lease: Lease, payload: bytes, measures: Measures) -> tuple[Lease, Measures, Submission]:
+        answer = self._upload.call(lambda c: student.submit(c, lease.id, self.boot, measures, payload))
+        self._open.discard(lease.id)
+        return lease, measures, answer
+
+    def _settled(
+        self, pending: "Future[tuple[Lease, Measures, Submission]] | None", report: Callable[[Tally], None]
+    ) -> None:
+        """Wait for an upload's answer and book it."""
+        if pending is None:
+            return
+        lease, measures, answer = pending.result()
+        tally = self.tally
+        tally.seconds += measures.seconds
+        tally.leases += 1
+        if answer.verdict in (Verdict.ACCEPTED, Verdict.DUPLICATE):
+            tally.units += len(lease.units)
+            tally.images += measures.images
+        else:
+            tally.lost += 1
+        log.info(
+            "it %d, unit %s: %s%s, %.1f s for %d images, %s images so far",
+            lease.iteration,
+            ", ".join(str(u.ordinal) for u in lease.units),
+            answer.verdict,
+            f" ({answer.reason})" if answer.reason else "",
+            measures.seconds,
+            measures.images,
+            f"{tally.images:,}",
+        )
+        report(tally)
+
+    def _release(self, lease_id: int, reason: str, spoiled: bool = False) -> None:
+        self._main.call(lambda c: student.release(c, lease_id, self.boot, reason, spoiled))
+        self._open.discard(lease_id)
+
+    def _give_back(self, reason: str) -> None:
+        for lease_id in tuple(self._open):
+            try:
+                self._release(lease_id, reason)
+            except StoreError as exc:  # the database is away: the lease runs out by itself
+                log.warning("Could not give lease %d back: %s", lease_id, exc)
+
+    def _pause(self, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while not self.should_stop() and time.monotonic() < ends:
+            self._ended.wait(0.2)
+
+    def _beat(self) -> None:
+        """Renew the leases on an own connection, so that neither a long unit nor a slow upload is in the way.
+
+        A lease whose computing has stopped moving is given back: a machine that is alive but stuck must not keep it.
+        """
+        link = Link(self._main.url, should_stop=self._ended.is_set)
+        try:
+            while not self._ended.wait(HEARTBEAT):
+                if (stuck := self._pulse.stuck()) is not None:
+                    log.warning("No batch was finished for %.0f s: giving the lease back.", stuck.seconds)
+                    reason = f"no batch was finished for {stuck.seconds:.0f} s"
+                    link.call(lambda c, s=stuck, r=reason: student.release(c, s.lease, self.boot, r))
+                    self._lost.add(stuck.lease)
+                held = set(self._open)  # before asking: one that is claimed meanwhile isn't lost
+                alive = link.call(lambda c: student.heartbeat(c, self.worker, self.boot))
+                self._lost = (self._lost | held.difference(alive)) & self._open
+        except StoreError as exc:
+            log.warning("Heartbeat ended: %s", exc)
+        finally:
+            link.close()

@@ -1,0 +1,79 @@
+"""`classgan submit`, `queue`, `priority`, `explain`, `workers`: what a person reads, against a real database."""
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from gan_core.scheduler.survey import Rules, look
+from gan_core.store import student
+from gan_core.store.migrate import add_student
+
+
+@pytest.fixture
+def desk(connection):
+    add_student(connection, "instructor")
+    return student.register(connection, "desk", uuid4(), "cpu", {})
+
+
+def test_a_submission_says_where_it_stands_and_the_same_key_is_one_training(classgan, desk):
+    assert "mine is queued. Its turn has come" in classgan("submit", "demo", "--name", "mine", "--key", "k")
+    assert "mine is queued already: this key was used for it" in classgan(
+        "submit", "demo", "--name", "other", "--key", "k"
+    )
+    text = classgan("submit", "demo", "--name", "big", "--gpus", "2", "--memory", "8192")
+    assert "No machine that was ever here has 2 GPUs with 8,192 MB of memory each (the largest here: no GPU)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--gpus", "-1"], "gpus: Input should be greater than or equal to 0 (got -1)"),
+        (["--min-workers", "9"], "min_workers is 9, but an iteration of this plan has units for 3"),
+        (["--set", "batch_size=1"], "batch_size: Input should be greater than or equal to 2 (got 1)"),
+        (["--priority", "5000"], "priority: Input should be less than or equal to 1000 (got 5000)"),
+    ],
+)
+def test_impossible_values_are_refused_with_field_value_and_limit_and_nothing_is_queued(classgan, arguments, sentence):
+    assert sentence in classgan("submit", "demo", *arguments)
+    assert "Nothing runs and nothing waits" in classgan("queue")
+
+
+def test_files_in_four_shapes_are_taken(classgan, tmp_path):
+    shapes = {
+        "plan.yaml": "iterations: 7\n",
+        "ours.json": json.dumps({"name": "ours", "plan": {"iterations": 8}, "demand": {"priority": 2}}),
+        "task.json": json.dumps(
+            {"name": "A task", "required_gpus": 1, "min_gpu_memory": 4096, "params": {"lr": "0.01"}}
+        ),
+        "job.json": json.dumps(
+            {"algorithm": "dcgan", "dataset_id": "digits", "train_data_version_hash": "v", "output_model_name": "job"}
+        ),
+    }
+    for name, text in shapes.items():
+        (tmp_path / name).write_text(text)
+        classgan("submit", str(tmp_path / name))
+    rows = json.loads(classgan("queue", "--json"))
+    assert [(r["name"], r["position"], r["priority"]) for r in rows] == [
+        ("ours", 1, 2), ("plan", 2, 0), ("a-task", 3, 0), ("job", 4, 0)
+    ]  # fmt: skip
+    assert "nowhere.yaml is neither a file nor a preset (demo, dcgan, better)" in classgan("submit", "nowhere.yaml")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    assert "holds list, not a plan" in classgan("submit", str(tmp_path / "list.yaml"))
+
+
+def test_order_priority_explanation_and_workers(classgan, connection, desk):
+    for name in ("one", "two", "three"):
+        classgan("submit", "demo", "--name", name)
+    look(connection, Rules(max_running=1))
+    assert "three is at the top of the queue." in classgan("queue", "move", "three", "--top")
+    assert "three comes right after two." in classgan("queue", "move", "three", "--after", "two")
+    assert "Say where: --top, or --after OTHER." in classgan("queue", "move", "three")
+    table = classgan("queue")
+    assert table.index("one") < table.index("two") < table.index("three")
+    assert "two has priority 7 now" in classgan("priority", "two", "7")
+    assert "the worker that it needs at least" in classgan("explain", "one")
+    assert "the worker that it needs at least" in classgan("explain", "desk")
+    assert "neither a training nor a worker called 'nobody'" in classgan("explain", "nobody")
+    assert "desk finishes what it has and gets nothing new" in classgan("workers", "--drain", "desk")
+    assert "There is no worker called 'nobody'. Workers here: desk." in classgan("workers", "--undrain", "nobody")

@@ -1,0 +1,181 @@
+"""A stack on a machine where others are at home as well: their ports, and processes that only look like its own."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+
+from deployments.cli.server.up import terminated_as_interrupt
+from deployments.local.postgres import Postgres, _short_folder
+from deployments.local.processes import endings
+from deployments.local.stack import DEATHS, STACK, LocalStack
+from gan_core.errors import StackError
+from gan_core.store.engine import connect
+
+
+class Served(Exception):
+    """The stack has started its server once more."""
+
+
+@contextmanager
+def stranger(answer: bytes) -> Generator[int]:
+    """The port of a server that says the same to everyone."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # it was closed
+                return
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"220 mail.example.edu ESMTP\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\n<html>It works!</html>",
+        b"HTTP/1.0 200 OK\r\n\r\n[]",
+        b'HTTP/1.0 200 OK\r\n\r\n{"home": "/home/somebody/.prefect"}',
+        b"HTTP/1.0 404 Not Found\r\n\r\n",
+    ],
+    ids=["no HTTP", "no JSON", "a list", "another Prefect", "not found"],
+)
+def test_a_server_of_somebody_else_is_not_taken_for_ours(tmp_path, monkeypatch, answer):
+    """It took the port between our choice and our server's start, which therefore ended: another port is tried."""
+    stack = LocalStack(tmp_path / "home", tmp_path / "outputs")
+
+    def serve_again() -> None:
+        raise Served
+
+    monkeypatch.setattr(stack, "_serve", serve_again)
+    with stranger(answer) as stack._port:
+        stack.ui = f"http://127.0.0.1:{stack._port}"
+        ours = stack.children["prefect-server"] = subprocess.Popen([sys.executable, "-c", ""])
+        ours.wait()
+        with pytest.raises(Served):
+            stack._await_server()
+
+
+def test_processes_that_a_killed_stack_did_not_note_are_ended_but_not_whoever_starts_the_next(tmp_path):
+    """Its terminal may have belonged to the killed class, and bears that class's mark."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "stack.json").write_text(json.dumps({"processes": [], "mark": "m1", "sockets": str(tmp_path / "none")}))
+    script = (
+        "import psutil, subprocess, sys; from pathlib import Path; from deployments.local.stack import LocalStack\n"
+        "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "LocalStack(Path(sys.argv[1]), Path(sys.argv[1]))._end_leftovers()\n"
+        "print('still here;', 'left' if psutil.pid_exists(left.pid) else 'ended')"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(home)],
+        env={**os.environ, STACK: "m1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert run.stdout == "still here; ended\n", run.stderr
+
+
+def test_what_a_dead_worker_left_is_cleared_and_what_a_living_one_needs_stays(tmp_path):
+    """`classgan worker` in another terminal outlives a class, and its shift's folder lies in the class's."""
+    stack = LocalStack(tmp_path / "home", tmp_path / "outputs")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    shifts = stack.home / "shifts"
+    for owner in (os.getpid(), dead.pid):
+        (shifts / f"{owner}-x1y2").mkdir(parents=True)
+    stack._end_leftovers()
+    assert [folder.name for folder in shifts.iterdir()] == [f"{os.getpid()}-x1y2"]
+
+
+# What ends by itself
+
+
+def test_a_part_that_ends_is_started_again_and_one_that_always_does_is_named(tmp_path):
+    """kill -9 of one worker must not end a class; a worker that can't start must not be tried for ever."""
+    stack = LocalStack(tmp_path / "home", tmp_path / "outputs")
+    stack._make_folders()
+    try:
+        first = stack.spawn("worker-ada", [sys.executable, "-c", "import time; time.sleep(600)"])
+        assert stack.look_after() == []
+        first.kill()
+        first.wait()
+        assert stack.look_after() == ["worker-ada"]
+        assert stack.children["worker-ada"].poll() is None
+
+        stack.spawn("worker-alan", [sys.executable, "-c", ""]).wait()
+        for _ in range(DEATHS - 1):
+            assert stack.look_after() == ["worker-alan"]
+            stack.children["worker-alan"].wait()
+        with pytest.raises(StackError, match="worker-alan has ended 3 times within a minute; its log in "):
+            stack.look_after()
+    finally:
+        stack.stop()
+
+
+@pytest.mark.skipif(
+    not hasattr(signal, "SIGHUP"), reason="Windows closes its terminals otherwise; run this on Linux or macOS"
+)
+def test_a_closed_terminal_is_a_reason_to_stop_but_not_after_nohup():
+    with terminated_as_interrupt(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert signal.SIGHUP not in endings()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.slow
+def test_a_database_is_found_again_where_it_was_and_never_in_a_strangers_folder(tmp_path):
+    """Workers and the class page that waited while a class was away go on when it is back."""
+    first = Postgres(tmp_path / "postgres")
+    first.start()
+    try:
+        url, sockets = first.url(), first.sockets
+    finally:
+        first.stop()
+    again = Postgres(tmp_path / "postgres")
+    again.start()
+    try:
+        assert again.url() == url
+        with connect(url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        with pytest.raises(StackError, match="Another PostgreSQL already works"):
+            Postgres(tmp_path / "postgres").start()
+        assert sockets.exists()  # of the one that works
+    finally:
+        again.stop()
+    sockets.mkdir(mode=0o777)
+    sockets.chmod(0o777)  # somebody was here first, and may come in
+    third = Postgres(tmp_path / "postgres")
+    third.start()
+    try:
+        assert third.sockets != sockets
+    finally:
+        third.stop()
+        sockets.rmdir()
+    sockets.symlink_to(tmp_path)  # or leads us somewhere
+    try:
+        elsewhere = _short_folder(tmp_path / "postgres", None)
+    finally:
+        sockets.unlink()
+    assert elsewhere != sockets
+    elsewhere.rmdir()

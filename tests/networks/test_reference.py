@@ -1,0 +1,103 @@
+"""The reference trainer, held against loops written out by hand."""
+
+import pytest
+import torch
+
+from gan_core.networks.gradients import batches
+from gan_core.networks.losses import LOSSES
+from gan_core.networks.models import Networks, initial_weights
+from gan_core.networks.reference import train_local, train_plain
+from gan_core.networks.update import draw, fixed_noise
+from gan_core.policies.sampling import cut_units
+
+
+def ordinary_loop(plan, images, iterations, fresh_adam):
+    """Alternating GAN steps as in any tutorial; Adam starts anew at each unit if asked to."""
+    networks, loss, position = Networks(plan), LOSSES[plan.loss], 0
+    networks.load(initial_weights(plan))
+    g, d = networks.generator.train(), networks.discriminator.train()
+
+    def adams():
+        betas = (plan.beta1, plan.beta2)
+        return torch.optim.Adam(g.parameters(), plan.learning_rate_g, betas), torch.optim.Adam(
+            d.parameters(), plan.learning_rate_d, betas
+        )
+
+    g_adam, d_adam = adams()
+    for _ in range(iterations):
+        (unit,), position = cut_units(plan, position, len(images))
+        if fresh_adam:
+            g_adam, d_adam = adams()
+        for real, noise in batches(plan, networks, images, unit):
+            fake = g(noise)
+            d_adam.zero_grad()
+            loss.discriminator(d(real), d(fake.detach())).backward()
+            d_adam.step()
+            g_adam.zero_grad()
+            loss.generator(d(fake)).backward()
+            g_adam.step()
+    return networks.read()
+
+
+def test_one_worker_with_local_steps_equals_an_ordinary_loop_whose_adam_is_reset_at_each_unit(tiny, digits):
+    plan = tiny.changed(quorum=16, iterations=4)
+    state = train_local(plan, digits)
+    expected = ordinary_loop(plan, digits, 4, fresh_adam=True)
+    # Not to the bit: weights travel as a change, and w + (w' - w) rounds.
+    for part in ("generator", "discriminator", "statistics"):
+        assert torch.allclose(state.weights.part(part), expected.part(part), rtol=1e-4, atol=1e-6), part
+
+
+def test_the_plain_trainer_is_the_ordinary_loop(tiny, digits):
+    plan = tiny.changed(quorum=16, iterations=4)
+    state, expected = train_plain(plan, digits), ordinary_loop(plan, digits, 4, fresh_adam=False)
+    for part in ("generator", "discriminator", "statistics"):
+        assert torch.allclose(state.weights.part(part), expected.part(part), rtol=1e-4, atol=1e-6), part
+
+
+def test_averaged_gradients_take_one_adam_step_an_iteration(tiny, digits):
+    plan = tiny.changed(contribution="gradient", iterations=1)
+    state = train_local(plan, digits)
+    assert (state.steps, state.iteration, state.images) == (1, 1, 48)
+    moved = (state.weights.generator - initial_weights(plan).generator).abs()
+    assert moved.max() == pytest.approx(plan.learning_rate_g, rel=1e-3)  # Adam's first step is ± the learning rate
+
+
+@pytest.mark.parametrize("kind", ["gradient", "local_steps"])
+def test_the_same_seed_gives_the_same_training_and_another_seed_another(tiny, digits, kind):
+    plan = tiny.changed(contribution=kind)
+    a, b, c = train_local(plan, digits), train_local(plan, digits), train_local(plan.changed(seed=1), digits)
+    assert torch.equal(a.weights.generator, b.weights.generator)
+    assert not torch.equal(a.weights.generator, c.weights.generator)
+
+
+def test_epochs_end_after_so_many_passes(tiny, digits):
+    state = train_local(tiny.changed(epochs=0.05, images_per_unit=100, quorum=100), digits)
+    assert (state.iteration, state.position) == (3, 300)  # 250 images asked for; units are not cut short
+
+
+def test_norm_statistics_follow_the_data_and_samples_use_them(tiny, digits):
+    """A neighbour's samples were flat grey: its norm statistics never moved."""
+    plan = tiny.changed(model="dcgan", iterations=30)  # 180 steps: long enough for the statistics to forget their start
+    state = train_local(plan, digits)
+    start = initial_weights(plan)
+    assert (state.weights.statistics != start.statistics).float().mean() > 0.95
+    noise, networks = fixed_noise(plan, 64), Networks(plan)
+    networks.load(state.weights)
+    in_training = networks.generator.train()(noise)
+    assert draw(plan, state.weights, noise).std() == pytest.approx(in_training.std().item(), rel=0.5)
+
+
+def test_the_averaged_generator_lags_behind_by_its_half_life(tiny, digits):
+    plan = tiny.changed(iterations=1, ema_half_life=48)
+    state, start = train_local(plan, digits), initial_weights(plan)
+    halfway = (start.generator + state.weights.generator) / 2
+    assert torch.allclose(state.average.generator, halfway, atol=1e-7)
+    assert torch.equal(train_local(plan.changed(ema_half_life=0), digits).average.generator, state.weights.generator)
+
+
+def test_float16_weights_train_what_a_class_with_float16_weights_trains(tiny, digits):
+    """Rounding on the way to the machines is part of the training, so the reference has it too."""
+    exact, rounded = train_local(tiny, digits), train_local(tiny.changed(weights_codec="float16"), digits)
+    assert not torch.equal(exact.weights.generator, rounded.weights.generator)
+    assert torch.allclose(exact.weights.generator, rounded.weights.generator, atol=5e-3)

