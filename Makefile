@@ -8,46 +8,55 @@ export CLASSGAN_OUTPUTS ?= $(CURDIR)/outputs
 .PHONY: help demo up dashboard export-grades check test test-quick rehearsal soak bench docs clean
 .DEFAULT_GOAL := help
 
+# `##@ …` is a heading of `make help`, `## …` behind a target its line there: 57 characters at most, for 80 columns.
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+	@awk -F ':.*## ' '/^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/installed-instructor  ## train on digits with three student workers on this machine, about three minutes
+##@ A class
+
+demo: $(VENV)/installed-instructor  ## train on digits with three workers here, three minutes
 	@"$(BIN)/classgan" demo
 
-up: $(VENV)/installed-instructor  ## start the class and keep it up until Ctrl-C; trainings start in the Prefect UI
+# Prints the address of the Prefect UI, where trainings are started.
+up: $(VENV)/installed-instructor  ## start a class here and keep it up until Ctrl-C
 	@"$(BIN)/classgan" up
 
-dashboard: $(VENV)/installed-instructor  ## serve the class page on http://127.0.0.1:8501 until Ctrl-C; make dashboard PORT=8600
+dashboard: $(VENV)/installed-instructor  ## serve the class page, port 8501; or name it: PORT=8600
 	@"$(BIN)/classgan" dashboard $(if $(PORT),--port $(PORT))
 
 export-grades: $(VENV)/installed-instructor  ## write every student's credit to outputs/grades.csv
 	@"$(BIN)/classgan" export-grades --out "$(CLASSGAN_OUTPUTS)/grades.csv"
 
-check: $(VENV)/installed-dev  ## lint, types, import contracts and layout, in seconds
+##@ Work on classgan
+
+check: $(VENV)/installed-dev  ## lint, types, import contracts, layout, pages: seconds
 	@"$(BIN)/ruff" check . && "$(BIN)/ruff" format --check .
 	@"$(BIN)/ty" check --quiet
 	@"$(BIN)/python" -m pytest -q tests/house/test_layout.py tests/house/test_docs.py
 
-test: $(VENV)/installed-dev  ## every test but the rehearsal's: real PostgreSQL, real Prefect, real workers, in two processes
+# With a real PostgreSQL, a real Prefect and real workers: 9 to 18 minutes on two cores.
+test: $(VENV)/installed-dev  ## every test but the rehearsal's, in two processes
 	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m "not rehearsal"
 
-rehearsal: $(VENV)/installed-dev  ## a whole day of a class, from the roster to the gradebook, and every fault in every phase
+# From the roster to the gradebook.
+rehearsal: $(VENV)/installed-dev  ## a whole day of a class; every fault in every phase
 	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m rehearsal
 
-test-quick: $(VENV)/installed-dev  ## without the tests that start whole stacks
+test-quick: $(VENV)/installed-dev  ## only the tests that start no whole stack
 	@"$(BIN)/python" -m pytest -q -m "not slow and not rehearsal"
 
-soak: $(VENV)/installed-dev  ## a class in which something breaks every few seconds; make soak MINUTES=60 SEED=7
+soak: $(VENV)/installed-dev  ## a class in which things break; MINUTES=60 SEED=7
 	@PYTHONPATH=tests/helpers "$(BIN)/python" -m faults.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/installed-dev  ## speed, bytes and quality, as ratios measured in this run
 	@"$(BIN)/python" -m bench
 
-docs: $(VENV)/installed-dev  ## rewrite the generated pages (commands, plan, settings), then build the site in site/
+# Generated from the code: commands, plan, settings.
+docs: $(VENV)/installed-dev  ## rewrite the generated pages, build the site in site/
 	@"$(BIN)/python" docs/generate.py
 	@NO_MKDOCS_2_WARNING=1 "$(BIN)/mkdocs" build --strict
 
-clean:  ## remove the virtual environment, the class's data and caches; outputs stay
+clean:  ## remove .venv, the class's data, caches; keep outputs
 	@rm -rf "$(VENV)" "$(CLASSGAN_HOME)" build dist .pytest_cache .ruff_cache .hypothesis
 
 # pip reads the exact tested versions; a newer pip is not needed. Stamps make a second call instant.
