@@ -8,7 +8,7 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
