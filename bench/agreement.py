@@ -13,7 +13,7 @@ from gan_core.data.images import ImageSet, open_images
 from gan_core.networks.reference import train_local
 from gan_core.plan import Plan
 from gan_core.presets import preset
-from gan_core.quality.classifier import distance_of, train_yardstick
+from gan_core.quality.classifier import distance_of, train_evaluator
 from gan_core.vectors import Vectors
 
 SEEDS = (0, 1, 2)
@@ -44,14 +44,14 @@ def run(options: Options) -> Section:
     try:
         with school() as room:
             images = open_images("digits", image_size=32, channels=1, cache=room.cache)
-            yardstick = train_yardstick(images)
+            evaluator = train_evaluator(images)
             for seed in seeds:
                 plan = demo.changed(seed=seed)
                 one = plan.changed(max_units_per_lease=1)
                 for label, train, given in ((LOCAL, of_one, plan), (UNITS, of_class, one), (CLASS, of_class, plan)):
                     console.print(f"  {label}, seed {seed}", style="dim")
                     average = train(room, f"agreement-{seed}-{given.max_units_per_lease}", given, images)
-                    distances[label].append(distance_of(plan, average, yardstick))
+                    distances[label].append(distance_of(plan, average, evaluator))
     finally:
         torch.set_num_threads(threads)
     return Section(

@@ -26,7 +26,7 @@ from gan_core.plan import AggregationName, Plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.policies.sampling import cut_units
 from gan_core.presets import preset
-from gan_core.quality.classifier import distance_of, train_yardstick
+from gan_core.quality.classifier import distance_of, train_evaluator
 from gan_core.units import WorkUnit
 from gan_core.vectors import PARTS, Vectors
 
@@ -215,7 +215,7 @@ def judged(task: Task, quick: bool, start: Path, cache: Path) -> tuple[Task, Fou
     rule, gated = DEFENCES[task.defence]
     plan, found = plan_for(quick).changed(aggregation=rule), Found()
     images = open_images("digits", image_size=32, channels=1, cache=cache)
-    yardstick = train_yardstick(images)
+    evaluator = train_evaluator(images)
     state = initial_state(plan)
     numbers = torch.from_file(str(start), size=start.stat().st_size // 4, dtype=torch.float32)
     restore(state, numbers)
@@ -225,7 +225,7 @@ def judged(task: Task, quick: bool, start: Path, cache: Path) -> tuple[Task, Fou
         average = room.train(attack, task.hostile if attack else 0, found, order).average
         if not all(bool(torch.isfinite(average.part(part)).all()) for part in ("generator", "statistics")):
             return RUINED
-        value = distance_of(plan, average, yardstick, 500 if quick else 5_000)
+        value = distance_of(plan, average, evaluator, 500 if quick else 5_000)
         return min(RUINED, value) if value == value else RUINED
 
     found.distances[CLEAN] = distance(None)
@@ -257,7 +257,7 @@ def run(options: Options) -> Section:
         images = open_images("digits", image_size=32, channels=1, cache=cache)
         state = begun(plan, images, options.quick)
         stored(state, start)
-        before = distance_of(plan, state.average, train_yardstick(images))
+        before = distance_of(plan, state.average, train_evaluator(images))
         console.print(f"  one machine alone, so far: {before:.1f}", style="dim")
         counts = (2,) if options.quick else (2, 1)
         tasks = [Task(name, hostile) for hostile in counts for name in DEFENCES]

@@ -35,7 +35,7 @@ ROUND_TRIP = "bare round trips (SELECT 1), 1 connection"
 
 
 @dataclass
-class Desk:
+class ClaimBench:
     """Opens iterations, one training after the other."""
 
     school: School
@@ -104,15 +104,15 @@ class Desk:
 def run(options: Options) -> Section:
     units, rounds = (200, 1) if options.quick else (5_000, 3)
     with school() as room:
-        desk = Desk(room, units)
+        bench = ClaimBench(room, units)
         one, many = "claims, 1 connection", f"claims, {MANY} connections"
         among = f"claims, 1 connection, {OTHERS} other trainings"
         taken = interleaved(
             {
-                ROUND_TRIP: desk.round_trips,
-                one: lambda: desk.claims(1),
-                among: lambda: desk.claims(1, OTHERS),
-                many: lambda: desk.claims(MANY),
+                ROUND_TRIP: bench.round_trips,
+                one: lambda: bench.claims(1),
+                among: lambda: bench.claims(1, OTHERS),
+                many: lambda: bench.claims(MANY),
             },
             rounds,
         )

@@ -18,7 +18,7 @@ from gan_core.networks.reference import train_plain
 from gan_core.networks.update import State
 from gan_core.plan import Plan
 from gan_core.presets import preset
-from gan_core.quality.classifier import Yardstick, distance_of, train_yardstick
+from gan_core.quality.classifier import ClassifierEvaluator, distance_of, train_evaluator
 from gan_core.vectors import Vectors
 
 POINTS = 8  # snapshots over the time
@@ -114,12 +114,12 @@ def run(options: Options) -> Section:
     console = Console(stderr=True)
     with school() as room:
         images = open_images("digits", image_size=32, channels=1, cache=room.cache)
-        yardstick = train_yardstick(images)
+        evaluator = train_evaluator(images)
         for number, (label, plan) in enumerate(plans().items()):
             console.print(f"  {label}: {seconds:g} s", style="dim")
             name = f"quality-{number}"
             shots = alone(plan, images, seconds) if label == ALONE else together(room, name, plan, seconds)
-            curves[label] = judged(plan, yardstick, shots[-2:] if options.quick else shots)
+            curves[label] = judged(plan, evaluator, shots[-2:] if options.quick else shots)
     pictures = () if options.quick else (PICTURE,)
     for picture in pictures:
         draw_curves(curves, picture)
@@ -136,8 +136,8 @@ def run(options: Options) -> Section:
     )
 
 
-def judged(plan: Plan, yardstick: Yardstick, shots: list[Shot]) -> list[Point]:
-    return [Point(shot.seconds, shot.images, distance_of(plan, shot.average, yardstick)) for shot in shots]
+def judged(plan: Plan, evaluator: ClassifierEvaluator, shots: list[Shot]) -> list[Point]:
+    return [Point(shot.seconds, shot.images, distance_of(plan, shot.average, evaluator)) for shot in shots]
 
 
 def _rows(curves: dict[str, list[Point]]) -> list[Row]:

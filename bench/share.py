@@ -13,7 +13,7 @@ from bench.measure import median
 from bench.options import Options
 from bench.report import Row, Section, at_least
 from bench.school import School, school
-from bench.simulated import JITTER, STALL, STALL_EVERY, Machine, Work
+from bench.simulated import JITTER, STALL, STALL_EVERY, SimulatedMachine, Work
 from gan_core.coordinator.coordinator import Coordinator
 from gan_core.networks.models import layout_of
 from gan_core.networks.update import initial_state
@@ -69,7 +69,7 @@ def measure(room: School, name: str, plan: Plan, machines: int, seconds: float) 
     stop, fast, payload = threading.Event(), speeds(machines), payload_for(plan)
     urls = [room.student_url(f"student-{n}") for n in range(machines)]
     hands = [
-        Machine(url, f"{machines}-{n}", speed, stalls=n == machines // 2, payload=payload, stop=stop)
+        SimulatedMachine(url, f"{machines}-{n}", speed, stalls=n == machines // 2, payload=payload, stop=stop)
         for n, (url, speed) in enumerate(zip(urls, fast, strict=True))
     ]
     with Coordinator(room.url, name, plan, room.cache) as training, ThreadPoolExecutor(machines) as pool:

@@ -27,7 +27,7 @@ class Work:
     ended: float
 
 
-class Machine:
+class SimulatedMachine:
     """One student's machine.
 
     Args:

@@ -19,7 +19,7 @@ class PrefectApi:
     It raises StackError where Prefect refuses, or where something else than Prefect answers.
 
     Args:
-        environment: Prefect's settings, of which this heeds address, login and certificate.
+        environment: Prefect's settings, of which this uses address, login and certificate.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from tasks.aggregate import aggregate
 from tasks.await_gradients import await_gradients
 from tasks.background import prefect_events
 from tasks.background.check_work import checked_work
-from tasks.background.evaluate import Yardstick, evaluate
+from tasks.background.evaluate import LazyEvaluator, evaluate
 from tasks.background.keep_model import keep_model
 from tasks.background.keep_queue import kept_queue
 from tasks.background.push_to_hub import HubPushes, hub_pushes
@@ -86,11 +86,11 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"], demand: Demand = 
 
 def _iterate(training: "Coordinator", hub: HubPushes) -> None:
     """Iterations, one after the other, to the plan's end; samples, evaluations and pushes beside them."""
-    beside: list[PrefectFuture] = []
+    background: list[PrefectFuture] = []
     evaluating: PrefectFuture | None = None
-    yardstick = Yardstick(training.images)
+    evaluator = LazyEvaluator(training.images)
     while not training.is_done:
-        training.heed()
+        training.stop_if_asked()
         number = training.state.iteration
         create_units(training, number)
         gathered = await_gradients(training, number)
@@ -98,21 +98,21 @@ def _iterate(training: "Coordinator", hub: HubPushes) -> None:
             raise gathered
         aggregate(training, number, gathered)
         prefect_events.moved(training.name)
-        beside = [future for future in beside if not _is_done(future)]
-        if len(beside) > WAITING and not training.is_done:
+        background = [future for future in background if not _is_done(future)]
+        if len(background) > WAITING and not training.is_done:
             continue  # Prefect's server is away, and they wait for it
         if training.is_due(training.plan.sample_interval):
-            beside.append(sample.submit(training.snapshot(), is_last=training.is_done))
+            background.append(sample.submit(training.snapshot(), is_last=training.is_done))
         behind = evaluating is not None and not _is_done(evaluating) and not training.is_done
         if training.is_due(training.plan.evaluate_interval) and not behind:  # it takes seconds: never two in a queue
-            beside.append(evaluating := evaluate.submit(training.snapshot(), yardstick))
+            background.append(evaluating := evaluate.submit(training.snapshot(), evaluator))
         if training.is_due(training.plan.push_interval):
-            beside.append(push.submit(training.snapshot(), hub, is_last=training.is_done))
+            background.append(push.submit(training.snapshot(), hub, is_last=training.is_done))
     training.finish()
     prefect_events.ended(training.name)
-    beside.append(report.submit(training.name))
-    beside.append(keep_model.submit(training.name))
-    for future in beside:
+    background.append(report.submit(training.name))
+    background.append(keep_model.submit(training.name))
+    for future in background:
         future.wait()
 
 

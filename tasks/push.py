@@ -35,7 +35,7 @@ def push(snapshot: "Snapshot", hub: "HubPushes", is_last: bool = False) -> str:
         if grids:
             write_whole(folder / "timeline.gif", pictures.timeline(grids))
         if plan.hub_repo:
-            told = link.call(lambda c: reports.story(c, snapshot.name))
+            told = link.call(lambda c: reports.training_record(c, snapshot.name))
             files = reports.repository(told, folder, f"hub:{plan.hub_repo}", snapshot.iteration, snapshot.images)
             hub.offer(snapshot, files, is_last)
     return str(path)

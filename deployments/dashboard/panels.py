@@ -13,9 +13,9 @@ import streamlit as st
 from deployments.dashboard import charts, reading
 from gan_core.errors import SchemaOutdated, StoreError
 from gan_core.plan import Plan
-from gan_core.status.summary import sentence
+from gan_core.status.summary import summary
 from gan_core.status.throughput import flops_per_image, health, seconds_left, spoken, what_slows
-from gan_core.store.viewers.watching import Machine, TrainingView
+from gan_core.store.viewers.watching import MachineView, TrainingView
 from gan_core.units import Presence, TrainingState
 
 log = logging.getLogger("classgan.dashboard")
@@ -112,7 +112,7 @@ def _status(url: str, training: TrainingView) -> None:
     progress = plan.progress(view.iteration, view.position, view.data_images or 1)
     st.subheader(f"{plain(view.name)}: {view.state}", anchor=False)
     st.progress(progress, f"{progress:.0%} done")
-    st.markdown(plain(sentence(view)))
+    st.markdown(plain(summary(view)))
     left = seconds_left(progress, view.images, figures.speeds) if view.state is TrainingState.RUNNING else None
     of = "" if plan.epochs else f" of {plan.iterations:,}"
     epoch = view.position / view.data_images if view.data_images else 0.0
@@ -276,7 +276,7 @@ def _machines(url: str, training_id: int) -> None:
     _table(table)
 
 
-def _health(machine: Machine) -> str:
+def _health(machine: MachineView) -> str:
     busy = machine.seconds_in_hand or 0.0
     return health(machine.presence, machine.seconds_silent, machine.units_in_hand, busy, machine.message)
 

@@ -48,7 +48,7 @@ def leaderboard(url: str) -> list[LeaderboardRow]:
 
 
 @st.cache_data(ttl=LATER, show_spinner=False)
-def machines(url: str, training_id: int) -> list[watching.Machine]:
+def machines(url: str, training_id: int) -> list[watching.MachineView]:
     with watching.viewer(url) as connection:
         return watching.machines(connection, training_id)
 

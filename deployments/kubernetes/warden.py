@@ -34,7 +34,7 @@ class Warden:
     def look(self) -> None:
         """Look once. A cluster or a server that is away is only reported, once: the next look may go better."""
         try:
-            self._heed(cluster.pods(self._namespace))
+            self._follow(cluster.pods(self._namespace))
         except (ClusterError, StackError, OSError) as exc:
             if str(exc) != self._complaint:
                 self._complaint = str(exc)
@@ -42,7 +42,7 @@ class Warden:
         else:
             self._complaint = ""
 
-    def _heed(self, pods: list[Pod]) -> None:
+    def _follow(self, pods: list[Pod]) -> None:
         now, runs = time.monotonic(), self._runs([pod.run for pod in pods if pod.run])
         self._stuck = {pod.job: self._stuck.get(pod.job, now) for pod in pods if pod.fate is Fate.STUCK}
         for pod in pods:

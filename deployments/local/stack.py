@@ -172,7 +172,7 @@ class LocalStack:
         mine = reach(
             self.class_file.local_server, self.home / "class.pem", INSTRUCTOR, self.class_file.instructor_secret
         )
-        inside = {  # what the class server's process needs, and nobody else heeds
+        inside = {  # what the class server's process needs, and nobody else uses
             "PREFECT_SERVER_API_AUTH_STRING": self.class_file.inner_login,
             "PREFECT_UI_API_URL": f"{self.class_file.public_server}/api",
         }

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from gan_core.errors import StoreError
 from gan_core.store.viewers import metrics, watching
-from gan_core.store.viewers.metrics import Vitals
+from gan_core.store.viewers.metrics import ClassMetrics
 
 log = logging.getLogger("classgan.metrics")
 
@@ -33,7 +33,7 @@ class ClassCollector(Collector):
         keep: seconds that its answer is good for.
     """
 
-    def __init__(self, read: Callable[[], Vitals], keep: float = KEEP) -> None:
+    def __init__(self, read: Callable[[], ClassMetrics], keep: float = KEEP) -> None:
         self._read, self._keep = read, keep
         self._lock, self._looked = Lock(), float("-inf")
         self._found: list[Metric] = []
@@ -67,7 +67,7 @@ def is_up(up: bool) -> Metric:
 def registry_of(url: str) -> CollectorRegistry:
     """The metrics of the class with this database."""
 
-    def look() -> Vitals:
+    def look() -> ClassMetrics:
         with watching.viewer(url) as connection:
             return metrics.read(connection)
 
@@ -82,7 +82,7 @@ def exposition(url: str) -> Callable[[], bytes]:
     return lambda: generate_latest(registry)
 
 
-def families(v: Vitals) -> list[Metric]:
+def families(v: ClassMetrics) -> list[Metric]:
     """Every metric but `classgan_up`."""
     queued = v.states[metrics.TrainingState.QUEUED]
     missing = sum(v.presences.values()) - len(v.workers)
@@ -104,7 +104,7 @@ def families(v: Vitals) -> list[Metric]:
     ]  # fmt: skip
 
 
-def _of_trainings(found: Sequence[metrics.TrainingVitals]) -> list[Metric]:
+def _of_trainings(found: Sequence[metrics.TrainingMetrics]) -> list[Metric]:
     losses = [
         ((t.name, which), x) for t in found for which, x in (("generator", t.g_loss), ("discriminator", t.d_loss))
     ]
@@ -122,7 +122,7 @@ def _of_trainings(found: Sequence[metrics.TrainingVitals]) -> list[Metric]:
     ]  # fmt: skip
 
 
-def _of_workers(found: Sequence[metrics.WorkerVitals]) -> list[Metric]:
+def _of_workers(found: Sequence[metrics.WorkerMetrics]) -> list[Metric]:
     memory = [((w.name,), None if w.gpu_memory_mb is None else w.gpu_memory_mb * MIB) for w in found]
     return [
         _gauge("worker_images_per_second", "Measured from accepted work.", [((w.name,), w.images_per_second) for w in found], "worker"),

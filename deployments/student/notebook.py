@@ -19,7 +19,7 @@ from gan_core.store.engine import connect
 GLANCE = 0.2  # seconds between looks at what the worker says
 
 
-class Machine:
+class NotebookWorker:
     """`classgan join` as a process of its own, so that the notebook stays free for other cells.
 
     The interrupt button stops it in good order while `follow` shows it, and so does the end of the kernel.

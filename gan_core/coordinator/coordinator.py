@@ -242,7 +242,7 @@ class Coordinator:
                 return round_.gathered
             moved = time.monotonic() if round_.progress.leased else moved
             finishing = bool(self.stop_asked) and time.monotonic() - moved < QUIET  # Ctrl-C lets the iteration end
-            self.heed(may_wait=bool(round_.progress.leased) or finishing)
+            self.stop_if_asked(may_wait=bool(round_.progress.leased) or finishing)
             self.link.call(lambda c: self._wait(c, round_, time.monotonic() - started))
             self._tell()
 
@@ -255,7 +255,7 @@ class Coordinator:
         spread = 1.4826 * statistics.median(abs(s - middle) for s in seconds)  # equals σ for normal arrivals
         return min(self.plan.deadline_ceiling, max(self.plan.deadline_floor, middle + DEVIATIONS * spread))
 
-    def heed(self, may_wait: bool = False) -> None:
+    def stop_if_asked(self, may_wait: bool = False) -> None:
         """Stop if a person wants it.
 
         Args:

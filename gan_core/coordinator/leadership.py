@@ -78,5 +78,5 @@ class Leadership:
             while not self._ended.wait(BEAT):
                 if time.monotonic() - self._stepped < HUNG:
                     link.call(lambda c: leader_lock.beat(c, self.id))
-                    link.call(unit_queue.end_hogs)  # here, since they may be what the work itself waits for
+                    link.call(unit_queue.end_runaway_sessions)  # here, since they may be what the work itself waits for
             link.call(lambda c: leader_lock.leave(c, self.id))

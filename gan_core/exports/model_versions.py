@@ -20,7 +20,7 @@ def keep(connection: Connection, name: str, folder: Path, iteration: int, images
         DataError: this is no name for a model.
         TrainingError: there is no such training.
     """
-    row, told = trainings.get(connection, name), reports.story(connection, name)
+    row, told = trainings.get(connection, name), reports.training_record(connection, name)
     label = versions.parted(model or told.plan.model_name or name)[0]
     files = reports.repository(told, folder, f"model:{label}", iteration, images)
     return f"{label}@{versions.add_model(connection, label, row.id, iteration, images, files)}"

@@ -32,7 +32,7 @@ PICTURES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class TrainingRecord:
     """What there is to tell of a training."""
 
     name: str
@@ -52,11 +52,11 @@ class Story:
         return sum(row.seconds for row in self.history)
 
 
-def story(connection: Connection, name: str) -> Story:
+def training_record(connection: Connection, name: str) -> TrainingRecord:
     """What the database knows of this training. Raises TrainingError if there is none of this name."""
     row = trainings.get(connection, name)
     workers = [w for w in ledger.workers(connection, name) if w.images]
-    return Story(
+    return TrainingRecord(
         name=name,
         plan=checked_plan(row.plan),
         iteration=row.iteration,
@@ -70,7 +70,7 @@ def story(connection: Connection, name: str) -> Story:
     )
 
 
-def repository(told: Story, folder: Path, source: str, iteration: int, images: int) -> dict[str, bytes]:
+def repository(told: TrainingRecord, folder: Path, source: str, iteration: int, images: int) -> dict[str, bytes]:
     """What a push puts into a repository, or a model's version holds: path → content.
 
     Args:
@@ -88,7 +88,7 @@ def repository(told: Story, folder: Path, source: str, iteration: int, images: i
     return files
 
 
-def config(told: Story, iteration: int, images: int) -> str:
+def config(told: TrainingRecord, iteration: int, images: int) -> str:
     """config.json: what a program needs to rebuild the networks."""
     facts = {
         "format": "classgan-generator-1",
@@ -99,7 +99,7 @@ def config(told: Story, iteration: int, images: int) -> str:
     return json.dumps(facts, indent=2) + "\n"
 
 
-def card(told: Story, source: str, iteration: int, images: int, pictures: frozenset[str]) -> str:
+def card(told: TrainingRecord, source: str, iteration: int, images: int, pictures: frozenset[str]) -> str:
     """README.md: the model card.
 
     Args:
@@ -151,7 +151,7 @@ def card(told: Story, source: str, iteration: int, images: int, pictures: frozen
     return "\n".join(head) + "\n\n" + "\n\n".join(parts) + "\n"
 
 
-def report(told: Story, pictures: dict[str, str]) -> str:
+def report(told: TrainingRecord, pictures: dict[str, str]) -> str:
     """The end of a training, for the instructor.
 
     Args:
@@ -196,7 +196,7 @@ def _quality(evaluated: tuple[Evaluation, ...] | list[Evaluation]) -> str:
     return "\n".join(rows) + f"\n\n{protocol}" + (f"\n\n**{warning}**" if warning else "")
 
 
-def _thanks(told: Story) -> str:
+def _thanks(told: TrainingRecord) -> str:
     names = ", ".join(_plain(name) for name in told.contributors)
     return f"Named are those who asked for it: {names}." if names else "Nobody asked to be named."
 

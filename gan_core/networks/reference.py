@@ -1,6 +1,6 @@
 """The same training in one process, without database or Prefect: what any number of machines must equal.
 
-`train_local` does unit by unit what a class does. `train_plain` is the ordinary single-machine loop: the yardstick
+`train_local` does unit by unit what a class does. `train_plain` is the ordinary single-machine loop: the measure
 for quality, and the way to train alone.
 """
 

@@ -48,7 +48,7 @@ class Classifier(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Yardstick:
+class ClassifierEvaluator:
     """A trained feature net and the real images' statistics in its space."""
 
     features: Callable[[Tensor], Tensor]  # (N, C, S, S) → (N, FEATURES)
@@ -60,7 +60,7 @@ class Yardstick:
         return frechet_distance(self.mean, self.covariance, *moments(_in_batches(self.features, images)))
 
 
-def train_yardstick(images: ImageSet) -> Yardstick:
+def train_evaluator(images: ImageSet) -> ClassifierEvaluator:
     """Train the feature net on this data, always from the same seed. About 5 s on two cores for the digits.
 
     Raises:
@@ -83,13 +83,13 @@ def train_yardstick(images: ImageSet) -> Yardstick:
                 loss.backward()
                 optimiser.step()
     net.eval()
-    return Yardstick(net.features, *moments(_in_batches(net.features, everything)))
+    return ClassifierEvaluator(net.features, *moments(_in_batches(net.features, everything)))
 
 
-def distance_of(plan: Plan, average: Vectors, yardstick: Yardstick, samples: int = SAMPLES) -> float:
+def distance_of(plan: Plan, average: Vectors, evaluator: ClassifierEvaluator, samples: int = SAMPLES) -> float:
     """Frechet distance of the averaged generator's images, from noise that is the same at every call."""
     noise = torch.randn(samples, plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(12_345))
-    return yardstick.distance(draw(plan, average, noise))
+    return evaluator.distance(draw(plan, average, noise))
 
 
 def frechet_distance(mean_a: np.ndarray, cov_a: np.ndarray, mean_b: np.ndarray, cov_b: np.ndarray) -> float:

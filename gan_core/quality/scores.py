@@ -48,7 +48,7 @@ INCEPTION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Scores:
     """How good samples are."""
 
     frechet: float
@@ -58,7 +58,7 @@ class Figures:
     fid: float | None
 
 
-class Reference:
+class Evaluator:
     """The real images' side of every figure, computed once. About a second for 64x64 on two cores."""
 
     def __init__(self, images: ImageSet) -> None:
@@ -75,12 +75,12 @@ class Reference:
         self._inception = inception_net()
         self._real = real if self._inception is not None else real[:0]
 
-    def figures(self, samples: Tensor) -> Figures:
+    def scores(self, samples: Tensor) -> Scores:
         """Of samples (N, C, S, S) in [-1, 1]."""
         features = (self._net_features(samples) - self._centre) / self._scale
         points, near = _near(features)
         levels = zip(self._slices, _slices(samples), strict=True)
-        return Figures(
+        return Scores(
             frechet=frechet_distance(*self._moments, *moments(features)),
             wasserstein=1000 * float(np.mean([_distance_of_sorted(ours, theirs) for ours, theirs in levels])),
             diversity=float(near[:, 0].median()) / self._spacing if self._spacing else 1.0,
@@ -93,10 +93,10 @@ class Reference:
         return torch.cat([self._net(batch) for batch in images.split(256)]).double().numpy()
 
 
-def figures_of(plan: Plan, average: Vectors, reference: Reference) -> Figures:
+def scores_of(plan: Plan, average: Vectors, evaluator: Evaluator) -> Scores:
     """Of the averaged generator's images, from noise that is the same at every call."""
     noise = torch.randn(SAMPLES, plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(12_345))
-    return reference.figures(draw(plan, average, noise, batch=64))
+    return evaluator.scores(draw(plan, average, noise, batch=64))
 
 
 def _random_net(channels: int) -> nn.Sequential:

@@ -8,7 +8,7 @@ WORKER = "`classgan worker NAME` on this machine, or `prefect worker start --poo
 RESUMED = "waits for a coordinator"  # what a person's resume leaves until the queue has looked
 
 
-def sentence(view: Overview) -> str:
+def summary(view: Overview) -> str:
     """One sentence for people; never empty."""
     name, resume = view.name, f"Next: classgan resume {view.name}"
     match view.state:

@@ -111,7 +111,7 @@ def add_student(connection: psycopg.Connection, login: str, display_name: str = 
         if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (login,)).fetchone():
             connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(login)))
         connection.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(STUDENT_ROLE), sql.Identifier(login)))
-        # Well-meant limits: whoever is connected can lift the time-outs, so classgan.end_hogs holds them.
+        # Well-meant limits: whoever is connected can lift the time-outs, so classgan.end_runaway_sessions holds them.
         limits = (
             f"CONNECTION LIMIT {CONNECTIONS}",
             "SET statement_timeout = '2min'",

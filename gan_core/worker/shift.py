@@ -24,7 +24,7 @@ from gan_core.store.engine import Link, wait_for_notice
 from gan_core.units import Lease, Measures, Submission, Verdict
 from gan_core.vectors import Layout, Vectors
 from gan_core.worker.delivery import Delivery
-from gan_core.worker.watchdog import Pulse
+from gan_core.worker.watchdog import Watchdog
 
 log = logging.getLogger("classgan.shift")
 
@@ -107,7 +107,7 @@ class Shift:
         self._local: set[int] = set()  # trainings whose data lies on every machine: nothing to fetch
         self._open: set[int] = set()  # leases not yet answered
         self._lost: set[int] = set()  # leases that the database no longer counts as ours
-        self._pulse = Pulse()
+        self._watchdog = Watchdog()
 
     def should_stop(self) -> bool:
         if not self._stopping and self._asked_to_stop():
@@ -202,7 +202,7 @@ class Shift:
             if training is None:
                 self._release(lease.id, "the weights of its iteration are gone")
                 return None
-            self._pulse.begin(lease.id)
+            self._watchdog.begin(lease.id)
             first, *more = training.networks
             vectors, measures = contribute(
                 training.plan, first, training.images, lease.units, training.weights, self._beat_of(lease), more
@@ -228,11 +228,11 @@ class Shift:
             self._pause(PAUSE_AFTER_FAULT)
             return None
         finally:
-            self._pulse.end()
+            self._watchdog.end()
 
     def _beat_of(self, lease: Lease) -> Callable[[], None]:
         def beat() -> None:
-            self._pulse.beat()
+            self._watchdog.feed()
             if lease.id in self._lost:
                 raise LeaseLost("given up, since somebody else was faster or its time had run out")
 
@@ -333,7 +333,7 @@ class Shift:
         link = Link(self._main.url, should_stop=self._ended.is_set)
         try:
             while not self._ended.wait(HEARTBEAT):
-                if (stuck := self._pulse.stuck()) is not None:
+                if (stuck := self._watchdog.stuck()) is not None:
                     log.warning("No batch was finished for %.0f s: giving the lease back.", stuck.seconds)
                     reason = f"no batch was finished for {stuck.seconds:.0f} s"
                     link.call(lambda c, s=stuck, r=reason: student.release(c, s.lease, self.boot, r))

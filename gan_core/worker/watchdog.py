@@ -13,7 +13,7 @@ class Stuck:
     seconds: float  # since its last batch
 
 
-class Pulse:
+class Watchdog:
     """Whether the computing moves: told of every batch by one thread, asked by another."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Pulse:
     def begin(self, lease: int) -> None:
         self._last, self._lease = time.monotonic(), lease
 
-    def beat(self) -> None:
+    def feed(self) -> None:
         now = time.monotonic()
         taken, self._last = now - self._last, now
         self._usual = 0.9 * self._usual + 0.1 * taken if self._usual else taken

@@ -13,28 +13,28 @@ from gan_core.settings import settings
 if TYPE_CHECKING:
     from gan_core.coordinator.checkpoints import Snapshot
     from gan_core.data.images import ImageSet
-    from gan_core.quality.scores import Reference
+    from gan_core.quality.scores import Evaluator
 
 log = logging.getLogger("classgan.evaluate")
 
 
-class Yardstick:
+class LazyEvaluator:
     """The real images' side of the figures, measured at the first use. No dataclass: Prefect looks into those."""
 
     def __init__(self, images: "ImageSet") -> None:
         self._images = images
-        self._reference: Reference | None = None
+        self._evaluator: Evaluator | None = None
 
-    def reference(self) -> "Reference":
-        from gan_core.quality.scores import Reference
+    def evaluator(self) -> "Evaluator":
+        from gan_core.quality.scores import Evaluator
 
-        if self._reference is None:
-            self._reference = Reference(self._images)
-        return self._reference
+        if self._evaluator is None:
+            self._evaluator = Evaluator(self._images)
+        return self._evaluator
 
 
 @task(task_run_name="evaluate it {snapshot.iteration}", cache_policy=NO_CACHE, persist_result=False)
-def evaluate(snapshot: "Snapshot", yardstick: Yardstick) -> str:
+def evaluate(snapshot: "Snapshot", evaluator: LazyEvaluator) -> str:
     """Store this snapshot's quality figures and the curves; a mode collapse is written into the training's history.
 
     Returns the figures in a sentence.
@@ -47,7 +47,7 @@ def evaluate(snapshot: "Snapshot", yardstick: Yardstick) -> str:
     from gan_core.units import EventKind
 
     began = time.monotonic()
-    found = scores.figures_of(snapshot.plan, snapshot.average, yardstick.reference())
+    found = scores.scores_of(snapshot.plan, snapshot.average, evaluator.evaluator())
     took, training = time.monotonic() - began, snapshot.training_id
     with Link(settings().database_url) as link:
         evaluation = evaluations.Evaluation(

@@ -18,7 +18,7 @@ def report(name: str) -> str:
 
     folder = settings().outputs / name
     with Link(settings().database_url) as link:
-        told = link.call(lambda c: reports.story(c, name))
+        told = link.call(lambda c: reports.training_record(c, name))
     curves = draw_curves(told.history, told.evaluations)
     write_whole(folder / "curves.png", curves)
     shown = {"curves.png": curves}

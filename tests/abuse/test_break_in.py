@@ -109,7 +109,7 @@ def test_the_coordinator_ends_idle_transactions_within_seconds(instructor, train
     mallory.execute("SET idle_in_transaction_session_timeout = 0")
     mallory.execute("BEGIN")
     mallory.execute("SELECT 1")
-    wait_until(lambda: unit_queue.end_hogs(instructor) or None, 30, "the end of the session")
+    wait_until(lambda: unit_queue.end_runaway_sessions(instructor) or None, 30, "the end of the session")
     mallory.close()
 
 

@@ -250,7 +250,7 @@ def test_who_keeps_the_server_busy_is_cut_off(classroom, mallory, instructor, ho
 
         thread = threading.Thread(target=keep_busy)
         thread.start()
-        wait_until(lambda: instructor.execute("SELECT classgan.end_hogs(0.2)").fetchone()[0], 30, "the cut")
+        wait_until(lambda: instructor.execute("SELECT classgan.end_runaway_sessions(0.2)").fetchone()[0], 30, "the cut")
         thread.join()
         with pytest.raises(psycopg.OperationalError):
             mallory.execute("SELECT 1")

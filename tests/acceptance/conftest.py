@@ -148,7 +148,7 @@ def plan(tiny: Plan) -> Plan:
 
 
 @dataclass(frozen=True)
-class Story:
+class TrainingRecord:
     """A training from its start to its end."""
 
     name: str
@@ -157,10 +157,10 @@ class Story:
 
 
 @pytest.fixture(scope="session")
-def story(school: School, plan: Plan) -> Story:
+def training_record(school: School, plan: Plan) -> TrainingRecord:
     """The one at which all look who need no more than a training that went well."""
     plan = plan.changed(iterations=6, sample_interval=1, push_interval=1, evaluate_interval=2)
-    told = Story("story", plan, school.start("story", plan))
+    told = TrainingRecord("story", plan, school.start("story", plan))
     school.await_success(told.name)
     wait_until(lambda: school.stack.run_state(told.run)[0] == "Completed", 60, "the run's end")
     return told

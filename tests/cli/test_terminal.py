@@ -90,7 +90,7 @@ def test_json_is_for_programs(classgan, connection, tiny, one_look):
     fill(connection, 3, 30, tiny)
     told = json.loads(classgan("status", "--json"))
     assert told["trainings"][0]["iteration"] == 30
-    assert told["trainings"][0]["situation"].startswith("waiting for quorum")
+    assert told["trainings"][0]["summary"].startswith("waiting for quorum")
     assert {worker["name"] for worker in told["workers"]} == {"login0-laptop", "login1-laptop", "login2-laptop"}
     board = json.loads(classgan("leaderboard", "--json"))
     assert board[0]["display_name"] == "Ada Lovelace"

@@ -119,7 +119,7 @@ def test_a_database_that_is_away_is_no_error():
 def test_however_many_ask_it_is_read_once():
     looks = []
 
-    def read() -> metrics.Vitals:
+    def read() -> metrics.ClassMetrics:
         looks.append(1)
         raise StoreUnreachable("away")
 

@@ -6,7 +6,7 @@ import torch
 
 from gan_core.data.images import ImageSet
 from gan_core.errors import QualityError
-from gan_core.quality.classifier import frechet_distance, train_yardstick
+from gan_core.quality.classifier import frechet_distance, train_evaluator
 
 
 def test_the_distance_of_gaussians_is_the_textbooks():
@@ -18,10 +18,10 @@ def test_the_distance_of_gaussians_is_the_textbooks():
 
 
 def test_real_digits_are_near_and_noise_is_far(digits):
-    yardstick = train_yardstick(digits)
-    real = yardstick.distance(digits.batch(np.arange(0, 5000, 2)))
-    noise = yardstick.distance(torch.rand(500, 1, 32, 32) * 2 - 1)
-    one_digit = yardstick.distance(digits.batch(np.flatnonzero(digits.labels == 3)))
+    evaluator = train_evaluator(digits)
+    real = evaluator.distance(digits.batch(np.arange(0, 5000, 2)))
+    noise = evaluator.distance(torch.rand(500, 1, 32, 32) * 2 - 1)
+    one_digit = evaluator.distance(digits.batch(np.flatnonzero(digits.labels == 3)))
     assert real < 3
     assert one_digit > 50  # good pictures, but one kind only
     assert noise > 500
@@ -30,4 +30,4 @@ def test_real_digits_are_near_and_noise_is_far(digits):
 def test_without_labels_it_says_what_it_needs(digits):
     bare = ImageSet("folder:x", digits.pixels, None, "", ())
     with pytest.raises(QualityError, match="one folder for each class"):
-        train_yardstick(bare)
+        train_evaluator(bare)

@@ -88,7 +88,7 @@ def test_ctrl_c_on_the_coordinator_pauses_in_good_order(classroom, tiny, digits,
             training.stop_asked = "Ctrl-C"
             training.publish(training.gather())  # the iteration at hand ends
             with pytest.raises(Finished):
-                training.heed()
+                training.stop_if_asked()
         assert "stopped with Ctrl-C; `classgan resume test` goes on" in trainings.get(connection, "test").message
         trained = classroom.train(plan)
     assert same_bits(trained.state, train_local(plan, digits))

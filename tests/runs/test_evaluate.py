@@ -24,14 +24,14 @@ def measured(training, classroom, monkeypatch, tmp_path):
     """Evaluates the training's last snapshot, as if it were one of another iteration with other figures."""
     monkeypatch.setattr(evaluate, "settings", lambda: Settings(database_url=classroom.url, outputs=tmp_path))
     monkeypatch.setattr(scores, "SAMPLES", 64)  # quick
-    yardstick = evaluate.Yardstick(training.images)
-    real = scores.figures_of
+    evaluator = evaluate.LazyEvaluator(training.images)
+    real = scores.scores_of
 
     def run(iteration: int, **changes: float) -> str:
-        monkeypatch.setattr(scores, "figures_of", lambda *given: replace(real(*given), **changes))
+        monkeypatch.setattr(scores, "scores_of", lambda *given: replace(real(*given), **changes))
         snapshot = training.snapshot()
         snapshot.iteration = iteration
-        return evaluate.evaluate.fn(snapshot, yardstick)
+        return evaluate.evaluate.fn(snapshot, evaluator)
 
     return run
 

@@ -146,7 +146,7 @@ def test_the_end_of_a_training_keeps_its_model_once(trained, connection, databas
 def test_a_model_goes_back_to_what_was_measured_of_it(trained, classroom, connection, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluate, "settings", lambda: Settings(database_url=classroom.url, outputs=tmp_path))
     monkeypatch.setattr(scores, "SAMPLES", 64)
-    evaluate.evaluate.fn(trained.snapshot(), evaluate.Yardstick(trained.images))
+    evaluate.evaluate.fn(trained.snapshot(), evaluate.LazyEvaluator(trained.images))
     keep(connection, tmp_path / "outputs" / "lesson", "digits")
     model = versions.model(connection, "digits@1")
     assert model.training == "lesson"

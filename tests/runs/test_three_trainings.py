@@ -37,7 +37,7 @@ def queue_kept(classroom, ended_states):
         plan = checked_plan(call.plan)
         with suppress(Finished), Coordinator(classroom.url, call.name, plan, classroom.cache) as training:
             while not training.is_done:
-                training.heed()
+                training.stop_if_asked()
                 training.create_units()
                 training.publish(training.gather())
             training.finish()

@@ -1,4 +1,4 @@
-"""The queue in the database: states that may follow each other, submissions, placements, and claims that heed them."""
+"""The queue in the database: states that may follow each other, submissions, placements, and claims that stop_if_asked them."""
 
 from itertools import product
 from uuid import uuid4

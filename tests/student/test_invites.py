@@ -12,8 +12,8 @@ from gan_core.store.logins import new_secret
 
 @pytest.fixture
 def invite(tmp_path):
-    door = make(tmp_path, ("gan.example.edu",), "0.0.0.0", 4242, 5442, "")
-    return door.invite(tmp_path, "ada", new_secret())
+    class_file = make(tmp_path, ("gan.example.edu",), "0.0.0.0", 4242, 5442, "")
+    return class_file.invite(tmp_path, "ada", new_secret())
 
 
 def test_an_invite_fits_into_an_e_mail_and_a_notebook_cell(invite):
@@ -104,9 +104,9 @@ def test_making_a_class_again_keeps_its_secrets(tmp_path):
 
 
 def test_the_class_file_is_for_the_instructor_only_and_a_damaged_one_is_named(tmp_path):
-    door = make(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, 5442, "")
+    class_file = make(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, 5442, "")
     path = tmp_path / "class.json"
     assert path.stat().st_mode & 0o077 == 0
     path.write_text(path.read_text()[:-10])
     with pytest.raises(StackError, match=r"class\.json is damaged"):
-        door.load(tmp_path)
+        class_file.load(tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 
 from gan_core.worker import watchdog
-from gan_core.worker.watchdog import Pulse
+from gan_core.worker.watchdog import STUCK, STUCK_AT_LEAST, Watchdog
 
 
 @pytest.fixture
@@ -15,34 +15,34 @@ def clock(monkeypatch):
 
 
 def test_a_machine_between_leases_is_never_stuck(clock):
-    heart = Pulse()
+    dog = Watchdog()
     clock[0] += 10_000
-    assert heart.stuck() is None
-    heart.begin(7)
-    heart.end()
+    assert dog.stuck() is None
+    dog.begin(7)
+    dog.end()
     clock[0] += 10_000
-    assert heart.stuck() is None
+    assert dog.stuck() is None
 
 
 def test_a_lease_without_a_batch_for_a_minute_is_stuck(clock):
-    heart = Pulse()
-    heart.begin(7)
-    clock[0] += watchdog.STUCK_AT_LEAST - 1
-    assert heart.stuck() is None
+    dog = Watchdog()
+    dog.begin(7)
+    clock[0] += STUCK_AT_LEAST - 1
+    assert dog.stuck() is None
     clock[0] += 2
-    stuck = heart.stuck()
+    stuck = dog.stuck()
     assert stuck is not None
-    assert (stuck.lease, stuck.seconds) == (7, watchdog.STUCK_AT_LEAST + 1)
+    assert (stuck.lease, stuck.seconds) == (7, STUCK_AT_LEAST + 1)
 
 
 def test_a_slow_machine_gets_many_times_its_own_usual_time(clock):
     """A batch takes it 10 s: a minute of silence means nothing, 200 s do."""
-    heart = Pulse()
-    heart.begin(7)
+    dog = Watchdog()
+    dog.begin(7)
     for _ in range(50):
         clock[0] += 10
-        heart.beat()
-    clock[0] += 10 * watchdog.STUCK - 1
-    assert heart.stuck() is None
+        dog.feed()
+    clock[0] += 10 * STUCK - 1
+    assert dog.stuck() is None
     clock[0] += 2
-    assert heart.stuck() is not None
+    assert dog.stuck() is not None

@@ -124,7 +124,7 @@ def push_training(name: str, repo: str) -> None:
 
     folder = settings().outputs / name
     with database_url() as url, connect(url) as connection:
-        told = reports.story(connection, name)
+        told = reports.training_record(connection, name)
     target = repo or told.plan.hub_repo
     if not target:
         raise HubError(

@@ -79,7 +79,7 @@ class Look:
     overview: ledger.Overview
     plan: Plan
     left: tuple[float, float] | None  # seconds, at best and at worst
-    machines: list[watching.Machine]
+    machines: list[watching.MachineView]
     queue: list[dict[str, Any]]  # what waits, as `classgan queue --json` has it, the first in line first
 
     @property
@@ -136,12 +136,12 @@ def _go_on(look: Callable[[], Look], refresh: float, as_json: bool) -> None:
 
 def _facts(seen: Look) -> dict[str, object]:
     """One look as JSON."""
-    from gan_core.status.summary import sentence
+    from gan_core.status.summary import summary
 
     return {
         "at": datetime.now(UTC),
         **asdict(seen.overview),
-        "situation": sentence(seen.overview),
+        "summary": summary(seen.overview),
         "progress": round(seen.progress, 4),
         "seconds_left": seen.left,
         "machines": [{**asdict(m), "presence": m.presence, "health": _health(m)} for m in seen.machines],
@@ -172,7 +172,7 @@ def _left(seen: Look) -> str:
     return best if best == worst else f"{best} to {worst}"
 
 
-def _health(machine: watching.Machine) -> str:
+def _health(machine: watching.MachineView) -> str:
     from gan_core.status.throughput import health
 
     busy = machine.seconds_in_hand or 0.0
@@ -180,7 +180,7 @@ def _health(machine: watching.Machine) -> str:
 
 
 def _picture(seen: Look) -> Group:
-    from gan_core.status.summary import sentence
+    from gan_core.status.summary import summary
 
     view, facts = seen.overview, Table.grid(padding=(0, 2))
     of = "" if seen.plan.epochs else f" of {seen.plan.iterations:,}"
@@ -193,7 +193,7 @@ def _picture(seen: Look) -> Group:
     facts.add_row("left", _left(seen), "")
     return Group(
         Panel(facts, title=f"{view.name}: {view.state}", expand=False),
-        Text(sentence(view)),
+        Text(summary(view)),
         *_queue(seen.queue),
         _table(seen.machines, max(3, console.height - AROUND - min(len(seen.queue), QUEUE + 1))),
         Text("Ctrl-C ends it.", style="dim"),
@@ -207,7 +207,7 @@ def _queue(waiting: list[dict[str, Any]]) -> list[Text]:
     return lines[:QUEUE] + ([Text(f"… and {more:,} more wait: classgan queue", style="dim")] if more > 0 else [])
 
 
-def _table(machines: list[watching.Machine], room: int) -> Group:
+def _table(machines: list[watching.MachineView], room: int) -> Group:
     table = figures("machine", "state", "units", "images", "img/s", "how it is", words=["machine", "how it is"])
     for m in machines[:room]:
         counted = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}")

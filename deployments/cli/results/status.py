@@ -29,7 +29,7 @@ EveryTraining = Annotated[str, typer.Argument(help="A training; all of them if l
 def status(name: EveryTraining = "", as_json: JsonOption = False) -> None:
     """Show how trainings stand, and who computes."""
     from deployments.local.database import database_url
-    from gan_core.status.summary import sentence
+    from gan_core.status.summary import summary
     from gan_core.store.coordinator import evaluations, trainings
     from gan_core.store.viewers import ledger
 
@@ -39,7 +39,7 @@ def status(name: EveryTraining = "", as_json: JsonOption = False) -> None:
         workers = ledger.workers(connection, name)
         measured = {row.name: evaluations.of_training(connection, row.id) for row in rows}
     if as_json:
-        told = [{**asdict(view), "situation": sentence(view), "quality": measured[view.name][-1:]} for view in views]
+        told = [{**asdict(view), "summary": summary(view), "quality": measured[view.name][-1:]} for view in views]
         print_json({"trainings": told, "workers": workers})
         return
     if not rows:
@@ -52,7 +52,7 @@ def status(name: EveryTraining = "", as_json: JsonOption = False) -> None:
         table.add_row(view.name, view.state, f"{view.iteration:,}", f"{view.images:,}", speed, *losses)
     show(table)
     for view in views:
-        console.print(f"[bold]{view.name}[/bold] {escape(sentence(view))}", soft_wrap=True)
+        console.print(f"[bold]{view.name}[/bold] {escape(summary(view))}", soft_wrap=True)
         if history := measured[view.name]:
             console.print(f"  Quality {history[-1].sentence()}.", soft_wrap=True, highlight=False)
             if warning := evaluations.collapse(history):

@@ -148,7 +148,7 @@ def _picture(view: ledger.Overview, workers: list[ledger.WorkerRow], plan: Plan)
 def _summarise(connection: Connection, name: str, plan: Plan, started: float) -> None:
     """The quality figure, the table, the files."""
     from gan_core.networks import generators
-    from gan_core.quality.classifier import distance_of, train_yardstick
+    from gan_core.quality.classifier import distance_of, train_evaluator
     from gan_core.settings import settings
     from gan_core.store.coordinator import trainings
     from gan_core.store.viewers import ledger
@@ -164,7 +164,7 @@ def _summarise(connection: Connection, name: str, plan: Plan, started: float) ->
         generator = generators.load(path)
         images = open_with_bar(plan, settings().cache)
         if images.labels is not None:
-            distance = distance_of(plan, generator.average, train_yardstick(images))
+            distance = distance_of(plan, generator.average, train_evaluator(images))
             table.add_row(
                 "Frechet distance by a classifier",
                 f"{distance:.1f}  (1.6 is perfect, about 10 well readable, 1,800 noise)",

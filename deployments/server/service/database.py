@@ -18,7 +18,7 @@ from gan_core.scheduler.demand import Demand, checked_demand
 from gan_core.scheduler.foreign_submissions import from_values
 from gan_core.scheduler.survey import Rules, Survey, survey
 from gan_core.settings import settings
-from gan_core.status.summary import sentence
+from gan_core.status.summary import summary
 from gan_core.store.engine import connect, translated
 from gan_core.store.scheduler import submissions
 from gan_core.store.scheduler.submissions import Ticket
@@ -95,7 +95,7 @@ class Database:
             job_id=found.id,
             name=name,
             state=found.state,
-            message=seen.reason(found.id) if waits and found.id in seen.entries else sentence(view),
+            message=seen.reason(found.id) if waits and found.id in seen.entries else summary(view),
             position_in_queue=ahead.position if ahead and waits else None,
             earliest_start=ahead.earliest if ahead and waits else None,
             latest_start=ahead.latest if ahead and waits else None,

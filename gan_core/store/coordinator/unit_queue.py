@@ -98,12 +98,12 @@ def expire_leases(connection: Connection) -> int:
     return row[0] if row else 0
 
 
-HOG_SECONDS = 180.0  # longer than any honest statement: a slow upload takes its time before its statement begins
+RUNAWAY_SECONDS = 180.0  # longer than any honest statement: a slow upload takes its time before its statement begins
 
 
-def end_hogs(connection: Connection) -> int:
-    """End students' sessions that keep the server busy for longer than HOG_SECONDS; returns how many."""
-    row = connection.execute("SELECT classgan.end_hogs(%s)", (HOG_SECONDS,)).fetchone()
+def end_runaway_sessions(connection: Connection) -> int:
+    """End students' sessions that keep the server busy for longer than RUNAWAY_SECONDS; returns how many."""
+    row = connection.execute("SELECT classgan.end_runaway_sessions(%s)", (RUNAWAY_SECONDS,)).fetchone()
     return row[0] if row else 0
 
 

@@ -19,7 +19,7 @@ STARVED = "out of memory|not enough memory|allocate memory"  # in a worker's las
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingVitals:
+class TrainingMetrics:
     """One training; losses and age are None until an iteration has closed."""
 
     name: str
@@ -37,7 +37,7 @@ class TrainingVitals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerVitals:
+class WorkerMetrics:
     """One worker, by its student's display name."""
 
     id: int
@@ -49,23 +49,23 @@ class WorkerVitals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vitals:
+class ClassMetrics:
     """How the whole class is, at one moment."""
 
     states: Mapping[TrainingState, int]  # trainings in each
-    trainings: list[TrainingVitals]  # at most TRAININGS
+    trainings: list[TrainingMetrics]  # at most TRAININGS
     longest_wait: float  # seconds, of those that are queued
     wanted_gpu_memory_mb: int  # the most that a queued one asks for
     presences: Mapping[Presence, int]  # workers in each
     starved: int  # workers online whose last message says that memory ran out
-    workers: list[WorkerVitals]  # at most WORKERS, each with a name of its own
+    workers: list[WorkerMetrics]  # at most WORKERS, each with a name of its own
     contributions: Mapping[Verdict, int]
     images: Mapping[Verdict, int]
     refused_ratio: float  # of the contributions of the last ten minutes, 0 to 1; 0 if there were none
     checks: Mapping[bool | None, int]  # contributions recomputed: valid, invalid, and (None) still waiting for it
 
 
-def read(connection: Connection) -> Vitals:
+def read(connection: Connection) -> ClassMetrics:
     """Look once; see `watching.viewer` for the connection."""
     ask = connection.execute
     states = {state: (n, wait, memory) for state, n, wait, memory in ask(
@@ -82,7 +82,7 @@ def read(connection: Connection) -> Vitals:
     counted = {verdict: verdicts.get(verdict, [0, 0, 0]) for verdict in Verdict}
     recent = sum(counts[2] for counts in counted.values())
     checks = dict(ask("SELECT valid, sum(checks)::bigint FROM watch.checks GROUP BY valid").fetchall())
-    return Vitals(
+    return ClassMetrics(
         states={state: states.get(state, (0,))[0] for state in TrainingState},
         trainings=_trainings(connection),
         longest_wait=queued[1] or 0.0,
@@ -97,11 +97,11 @@ def read(connection: Connection) -> Vitals:
     )
 
 
-def _trainings(connection: Connection) -> list[TrainingVitals]:
+def _trainings(connection: Connection) -> list[TrainingMetrics]:
     over = [state for state in TrainingState if state in ("succeeded", "failed", "cancelled")]
     return _rows(
         connection,
-        TrainingVitals,
+        TrainingMetrics,
         "SELECT t.name, t.state, t.iteration, t.images, r.quorum, r.gathered, r.open, r.leased, last.g_loss, last.d_loss,"
         " extract(epoch FROM now() - last.closed_at)::float AS iteration_age, coalesce(("
         "   SELECT sum(images) / greatest(1, extract(epoch FROM now() - min(opened_at))) FROM ("
@@ -116,11 +116,11 @@ def _trainings(connection: Connection) -> list[TrainingVitals]:
     )
 
 
-def _workers(connection: Connection) -> list[WorkerVitals]:
+def _workers(connection: Connection) -> list[WorkerMetrics]:
     """Two students may have the same display name: then the worker's number tells their machines apart."""
     return _rows(
         connection,
-        WorkerVitals,
+        WorkerMetrics,
         "SELECT id, name || CASE WHEN count(*) OVER (PARTITION BY name) > 1 THEN ' #' || id ELSE '' END AS name,"
         " images_per_second, seconds_silent, units_in_hand, gpu_memory_mb FROM ("
         "   SELECT *, student || coalesce(' (' || nullif(machine, '') || ')', '') AS name FROM watch.machines"

@@ -55,7 +55,7 @@ class TimeBreakdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineView:
     """One machine, as it says itself what it is, and as the class has seen it."""
 
     id: int
@@ -138,11 +138,11 @@ def leaderboard(connection: Connection) -> list[LeaderboardRow]:
     )
 
 
-def machines(connection: Connection, training_id: int = 0) -> list[Machine]:
+def machines(connection: Connection, training_id: int = 0) -> list[MachineView]:
     """Every machine, those first that were heard of last; counted is its work for one training, or for all of them."""
     return _rows(
         connection,
-        Machine,
+        MachineView,
         "SELECT m.id, student, machine, device, gpu, gpu_memory_mb, cores, memory_mb, images_per_second, seconds_silent,"
         " units_in_hand, seconds_in_hand, message, coalesce(a.units, 0) AS units, coalesce(a.images, 0) AS images"
         " FROM watch.machines AS m LEFT JOIN ("

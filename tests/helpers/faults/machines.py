@@ -61,7 +61,7 @@ class Gate:
                 self._channel.recv()
 
 
-class Machine:
+class MachineProcess:
     """One such process."""
 
     def __init__(self, name: str, run: Callable[..., None], *arguments: Any, hold: Phase | None = None) -> None:
@@ -187,7 +187,7 @@ def coordinator(channel: Connection, hold: Phase | None, url: str, name: str, pl
                 with Coordinator(url, name, plan, cache) as training:
                     signal.signal(signal.SIGTERM, lambda *_, t=training: setattr(t, "stop_asked", "a signal"))
                     while not training.is_done:
-                        training.heed()
+                        training.stop_if_asked()
                         training.create_units()
                         if training.state.iteration == at:
                             gate(Phase.CREATED)

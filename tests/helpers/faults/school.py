@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import safetensors.torch
 import torch
-from faults.machines import Machine, Phase, Quirks, coordinator, student_machine
+from faults.machines import MachineProcess, Phase, Quirks, coordinator, student_machine
 from killing import kill_tree
 from poll import wait_until
 
@@ -30,7 +30,7 @@ class FaultySchool:
 
     postgres: Postgres
     cache: Path
-    machines: list[Machine] = field(default_factory=list)
+    machines: list[MachineProcess] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -43,12 +43,14 @@ class FaultySchool:
 
     def worker(
         self, name: str, hold: Phase | None = None, quirks: Quirks = ORDINARY, url: str = "", cache: Path | None = None
-    ) -> Machine:
+    ) -> MachineProcess:
         return self._kept(
-            Machine(name, student_machine, url or self.student_url(name), name, cache or self.cache, quirks, hold=hold)
+            MachineProcess(
+                name, student_machine, url or self.student_url(name), name, cache or self.cache, quirks, hold=hold
+            )
         )
 
-    def ready_worker(self, name: str, *arguments) -> Machine:
+    def ready_worker(self, name: str, *arguments) -> MachineProcess:
         """The same, once it asks for work."""
         ((now,),) = self.ask("SELECT now()")
         machine = self.worker(name, *arguments)
@@ -56,16 +58,16 @@ class FaultySchool:
         wait_until(lambda: self.ask(ready, name, now), 60, f"{name}, ready to work")
         return machine
 
-    def lead(self, name: str, plan: Plan, hold: Phase | None = None, at: int = NEVER) -> Machine:
+    def lead(self, name: str, plan: Plan, hold: Phase | None = None, at: int = NEVER) -> MachineProcess:
         return self._kept(
-            Machine(f"coordinator of {name}", coordinator, self.url, name, plan, self.cache, at, hold=hold)
+            MachineProcess(f"coordinator of {name}", coordinator, self.url, name, plan, self.cache, at, hold=hold)
         )
 
-    def _kept(self, machine: Machine) -> Machine:
+    def _kept(self, machine: MachineProcess) -> MachineProcess:
         self.machines.append(machine)
         return machine
 
-    def end(self, *machines: Machine) -> None:
+    def end(self, *machines: MachineProcess) -> None:
         ending = machines or tuple(self.machines)
         for machine in ending:
             machine.ask_to_stop()
@@ -73,7 +75,7 @@ class FaultySchool:
             machine.stop()
             self.machines.remove(machine)
 
-    def end_now(self, machine: Machine) -> None:
+    def end_now(self, machine: MachineProcess) -> None:
         """kill -9; of one that is dead already, nothing."""
         machine.kill()
         if machine in self.machines:

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from faults.machines import Machine, Quirks
+from faults.machines import MachineProcess, Quirks
 from faults.proxy import Proxy
 from faults.school import FaultySchool, faulty_school
 from poll import wait_until
@@ -30,7 +30,7 @@ from gan_core.settings import settings
 
 console = Console()
 NAME = "soak"
-CALM = 0.2  # share of the time that passes without faults first: the yardstick for throughput
+CALM = 0.2  # share of the time that passes without faults first: the measure for throughput
 PLAN = Plan(
     latent_dim=4,
     generator_width=4,
@@ -75,7 +75,7 @@ class Trouble:
         self.counts: Counter[str] = Counter()
         self._later: list[tuple[float, object]] = []
 
-    def _worker(self, name: str) -> Machine:
+    def _worker(self, name: str) -> MachineProcess:
         return self.school.worker(name, quirks=Quirks(slow=0.02), url=self.networks[name].url)
 
     def mend(self) -> None:
@@ -195,7 +195,7 @@ def main() -> int:
 
         calm, began = 60 * options.minutes * CALM, time.monotonic()
         first = school.iteration(NAME)
-        console.print(f"{calm:.0f} s without faults, as a yardstick")
+        console.print(f"{calm:.0f} s without faults, to compare with")
         time.sleep(calm)
         usual = (school.iteration(NAME) - first) / (time.monotonic() - began)
 
