@@ -1,0 +1,68 @@
+"""What the warden ends and what it says, look by look: the cluster and Prefect answer what the test wants."""
+
+from typing import Any
+
+import pytest
+
+from deployments.kubernetes import cluster
+from deployments.kubernetes.pods import Fate, Pod
+from deployments.kubernetes.warden import Warden
+
+GONE = "Its pod was deleted, or its node is gone."
+
+
+class Class:
+    """One pod and its run, as the warden sees and changes them."""
+
+    def __init__(self) -> None:
+        self.fate, self.reason = Fate.RUNNING, ""
+        self.state, self.message = "RUNNING", ""
+        self.has_job = True
+        self.warden = Warden(self.api, "classgan", 120, lambda text: None)  # type: ignore[arg-type]
+
+    def pods(self, namespace: str) -> list[Pod]:
+        pod = Pod("digits-0-x", "digits-0", "digits", "0", "run", self.fate, self.reason, None)
+        return [pod] if self.has_job else []
+
+    def delete(self, namespace: str, jobs: list[str]) -> None:
+        self.has_job = False
+
+    def api(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        if path.endswith("/set_state"):
+            self.state, self.message = body["state"]["type"], body["state"]["message"]
+            return None
+        return [{"id": "run", "state_type": self.state, "state": {"message": self.message}}]
+
+
+@pytest.fixture
+def school(monkeypatch) -> Class:
+    school = Class()
+    monkeypatch.setattr(cluster, "pods", school.pods)
+    monkeypatch.setattr(cluster, "delete", school.delete)
+    return school
+
+
+def test_the_reason_of_a_pod_that_ends_between_two_questions_is_not_lost(school, monkeypatch):
+    """The warden has seen its pod at work; then it ends, Prefect sees that at once and calls its run crashed, without a reason."""
+
+    def pods_then_end(namespace: str) -> list[Pod]:
+        seen = school.pods(namespace)
+        school.fate, school.reason = Fate.FAILED, GONE
+        school.state, school.message = "CRASHED", "No active or succeeded pods found for any job"
+        return seen
+
+    monkeypatch.setattr(cluster, "pods", pods_then_end)
+    school.warden.look()
+    assert school.has_job
+    monkeypatch.setattr(cluster, "pods", school.pods)
+    school.warden.look()
+    assert (school.state, school.message) == ("CRASHED", f"digits-0-x: {GONE}")
+
+
+@pytest.mark.parametrize(("said", "looks"), [("CANCELLING", 1), ("CANCELLED", 1), ("CRASHED", 2)])
+def test_a_pod_that_works_for_a_run_that_is_over_ends(school, said, looks):
+    school.state = said
+    for look in range(looks):
+        assert school.has_job, look
+        school.warden.look()
+    assert not school.has_job
