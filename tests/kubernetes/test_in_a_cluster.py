@@ -64,8 +64,13 @@ class School:
         deployment = self.gate.ask("GET", "/deployments/name/gradient-compute/shift-kubernetes")["id"]
         wanted = {"state": {"type": "SCHEDULED"}, "job_variables": {"training": training, "rank": rank}}
         run = self.gate.ask("POST", f"/deployments/{deployment}/create_flow_run", wanted)["id"]
-        wait_until(lambda: self.cluster.pod_of(run), 30, f"the pod of {training}; see {self.folder / 'worker.log'}")
+        # Prefect's worker notes that the pod is pending. It looks at the run, then writes: what happens to the run in between
+        # is overwritten, even a crash. No node starts a pod that fast; a test would.
+        wait_until(lambda: self.is_noted(run), 30, f"the pod of {training}; see {self.folder / 'worker.log'}")
         return run
+
+    def is_noted(self, run: str) -> bool:
+        return self.gate.ask("GET", f"/flow_runs/{run}")["state"]["name"] == "InfrastructurePending"
 
     def state(self, run: str) -> tuple[str, str]:
         state = self.gate.ask("GET", f"/flow_runs/{run}")["state"]
