@@ -50,7 +50,9 @@ class Cluster:
         self.refused: list[tuple[str, str]] = []  # (verb, resource) that the Role doesn't allow
         self.asked: set[tuple[str, str]] = set()
         self._history: list[tuple[int, str, str, dict[str, Any]]] = []  # (version, kind, what, object)
-        self._changed = threading.Condition()
+        self._changed = (
+            threading.Condition()
+        )  # held by whoever reads or changes objects: each request has its own thread
         self.is_up = True
         role = next(item for item in manifest("access", "") if item["kind"] == "Role")
         self._allowed = {(verb, what) for rule in role["rules"] for what in rule["resources"] for verb in rule["verbs"]}
@@ -78,41 +80,45 @@ class Cluster:
         return job
 
     def delete_job(self, name: str) -> dict[str, Any] | None:
-        job = self.objects["jobs"].get(name)
-        if job is not None:
-            self._remove("jobs", name)
-            for pod in [p for p in self.objects["pods"].values() if p["metadata"]["labels"]["job-name"] == name]:
-                self._remove("pods", pod["metadata"]["name"])
-        return job
+        with self._changed:
+            job = self.objects["jobs"].get(name)
+            if job is not None:
+                self._remove("jobs", name)
+                for pod in [p for p in self.objects["pods"].values() if p["metadata"]["labels"]["job-name"] == name]:
+                    self._remove("pods", pod["metadata"]["name"])
+            return job
 
     # What nodes and people do
 
     def job_of(self, run: str) -> dict[str, Any] | None:
-        return next(
-            (j for j in self.objects["jobs"].values() if j["metadata"]["labels"]["prefect.io/flow-run-id"] == run), None
-        )
+        return self._of("jobs", run)
 
     def pod_of(self, run: str) -> dict[str, Any] | None:
-        return next(
-            (p for p in self.objects["pods"].values() if p["metadata"]["labels"]["prefect.io/flow-run-id"] == run), None
-        )
+        return self._of("pods", run)
+
+    def _of(self, kind: str, run: str) -> dict[str, Any] | None:
+        with self._changed:
+            found = self.objects[kind].values()
+            return next((o for o in found if o["metadata"]["labels"]["prefect.io/flow-run-id"] == run), None)
 
     def status(self, run: str, phase: str, **status: Any) -> None:
         """Give the run's pod this status; a Job follows its pod."""
-        pod = self.pod_of(run)
-        assert pod is not None
-        pod["status"] = {"phase": phase, **status}
-        pod["spec"]["nodeName"] = "node-7"
-        self._put("pods", pod, "MODIFIED")
-        if phase in ("Failed", "Succeeded"):
-            self._end_job(pod["metadata"]["labels"]["job-name"], phase)
+        with self._changed:
+            pod = self.pod_of(run)
+            assert pod is not None
+            pod["status"] = {"phase": phase, **status}
+            pod["spec"]["nodeName"] = "node-7"
+            self._put("pods", pod, "MODIFIED")
+            if phase in ("Failed", "Succeeded"):
+                self._end_job(pod["metadata"]["labels"]["job-name"], phase)
 
     def delete_pod(self, run: str) -> None:
         """As `kubectl delete pod`: the pod is gone, and its Job counts it as failed."""
-        pod = self.pod_of(run)
-        assert pod is not None
-        self._remove("pods", pod["metadata"]["name"])
-        self._end_job(pod["metadata"]["labels"]["job-name"], "Failed")
+        with self._changed:
+            pod = self.pod_of(run)
+            assert pod is not None
+            self._remove("pods", pod["metadata"]["name"])
+            self._end_job(pod["metadata"]["labels"]["job-name"], "Failed")
 
     def warn(self, kind: str, name: str, reason: str, message: str) -> None:
         involved = {"kind": kind, "name": name, "namespace": NAMESPACE}
@@ -157,6 +163,10 @@ class Cluster:
     @property
     def version(self) -> int:
         return len(self._history)
+
+    def named(self, kind: str, name: str) -> dict[str, Any] | None:
+        with self._changed:
+            return copy.deepcopy(self.objects[kind].get(name))
 
     def listed(self, kind: str, selector: str) -> dict[str, Any]:
         with self._changed:
@@ -211,7 +221,7 @@ class Api(BaseHTTPRequestHandler):
         if sub == "log":
             return self._answer(200, "Traceback: no module named torch\n", "text/plain")
         if name:
-            found = self.cluster.objects[resource].get(name)
+            found = self.cluster.named(resource, name)
             return self._answer(200, found) if found else self._refuse(404, f'{resource} "{name}" not found')
         if verb == "list":
             return self._answer(200, self.cluster.listed(resource, selector))

@@ -215,7 +215,7 @@ def test_a_run_that_is_over_for_prefect_loses_its_pod(school, said, becomes):
 
 def test_a_training_gets_the_pods_that_its_plan_asks_for_and_no_rank_twice(school):
     def of(training: str) -> list[str]:
-        found = school.cluster.objects["jobs"].values()
+        found = school.cluster.listed("jobs", "")["items"]
         labels = [job["metadata"]["labels"] for job in found if not job["status"]]
         return sorted(found["classgan/rank"] for found in labels if found["classgan/training"] == training)
 
