@@ -21,7 +21,7 @@ def training(connection, tiny) -> int:
     """A running training with three open units; payloads have 100 bytes."""
     from gan_core.policies.sampling import cut_units
 
-    plan = tiny.changed(lease_seconds=1)
+    plan = tiny.changed(lease_seconds=60)
     row = trainings.create(connection, "test", plan.model_dump(mode="json"))
     trainings.start(connection, row.id, "data", 5000, len(PAYLOAD), b"weights")
     units, position = cut_units(plan, 0, 5000)
