@@ -1,7 +1,6 @@
 """Pushes beside a training: nothing waits for the hub, no limit is broken, and a no is told once."""
 
 import threading
-import time
 from types import SimpleNamespace
 
 import psycopg
@@ -55,21 +54,21 @@ def test_at_most_so_many_an_hour_and_always_the_last(pushed, plan):
 
 
 def test_a_hub_that_hangs_keeps_nobody(monkeypatch, pushed, plan, caplog):
-    begun, let_go = threading.Event(), threading.Event()
+    begun, let_go, ended = threading.Event(), threading.Event(), threading.Event()
 
     def hang(*given):
         begun.set()
         let_go.wait(30)
+        ended.set()
         raise HubBusy("too late")
 
     monkeypatch.setattr(door, "commit", hang)
     monkeypatch.setattr(push_to_hub, "LAST_SECONDS", 0.1)
-    started = time.monotonic()
     with hub_pushes() as hub:
         hub.offer(snapshot(1, plan), FILES, is_last=False)
-        assert begun.wait(10)
+        assert begun.wait(20)
         hub.offer(snapshot(2, plan), FILES, is_last=True)
-    assert time.monotonic() - started < 5
+    assert not ended.is_set()
     assert "push it with `classgan push`" in caplog.text
     let_go.set()
 
