@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -36,6 +36,7 @@ class Pod:
     fate: Fate
     reason: str  # a sentence
     since: datetime | None  # it was made
+    is_leaving: bool = False  # it was told to end, and may finish its unit first
 
 
 def read(jobs: Iterable[Any], pods: Iterable[Any], events: Iterable[Any] = ()) -> list[Pod]:
@@ -98,7 +99,8 @@ def gone(runs: Iterable[Mapping[str, Any]], pods: Iterable[Pod]) -> list[Pod]:
 
 def _of_pod(pod: Mapping[str, Any], told: Mapping[tuple[str, str], str]) -> Pod:
     fate, reason = fate_of(pod, told.get(("Pod", pod["metadata"]["name"]), ""))
-    return _pod(pod, _labels(pod).get("job-name", ""), fate, reason)
+    told_to_end = bool(pod["metadata"].get("deletionTimestamp"))
+    return replace(_pod(pod, _labels(pod).get("job-name", ""), fate, reason), is_leaving=told_to_end)
 
 
 def _of_job(job: Mapping[str, Any], told: Mapping[tuple[str, str], str]) -> Pod:

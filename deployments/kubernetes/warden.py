@@ -29,7 +29,7 @@ class Warden:
     def __init__(self, api: PrefectApi, namespace: str, patience: float, say: Callable[[str], None]) -> None:
         self._api, self._namespace, self._patience, self._say = api, namespace, patience, say
         self._stuck: dict[str, float] = {}  # Job → when it was first seen stuck, by time.monotonic
-        self._crashed: set[str] = set()  # runs that the last look found crashed
+        self._outlives: set[str] = set()  # Jobs that the last look found at work for a run that has crashed
         self._complaint = ""
 
     def look(self) -> None:
@@ -46,9 +46,7 @@ class Warden:
     def _follow(self, pods: list[Pod]) -> None:
         now, runs = time.monotonic(), self._runs([pod.run for pod in pods if pod.run])
         self._stuck = {pod.job: self._stuck.get(pod.job, now) for pod in pods if pod.fate is Fate.STUCK}
-        # These pods were seen before their runs: a run may have crashed since because its pod has ended, and the reason lies
-        # with its Job. Only a pod that still works at the next look outlives its run.
-        crashed_before, self._crashed = self._crashed, {i for i, run in runs.items() if run["state_type"] == "CRASHED"}
+        outlived, self._outlives = self._outlives, set()
         for pod in pods:
             state = runs.get(pod.run, {}).get("state_type")
             has_ended = pod.fate in (Fate.DONE, Fate.FAILED)
@@ -60,8 +58,12 @@ class Warden:
                 if (runs[pod.run].get("state") or {}).get("message") != reason:
                     self._set(pod, "CRASHED", reason)
                     self._say(reason)
+            if state == "CRASHED" and not has_ended and not pod.is_leaving:
+                self._outlives.add(pod.job)
+            # Not at the first look: the pod was seen before its run, and may be why that has crashed since. Then the Job knows
+            # the reason, at the latest at the next look.
+            is_over = state in OVER and (state != "CRASHED" or pod.job in outlived & self._outlives)
             # Only now: Prefect shall not take the Job's end for the reason.
-            is_over = state in OVER and (state != "CRASHED" or pod.run in crashed_before)
             if not has_ended and (is_hopeless or is_over):
                 cluster.delete(self._namespace, [pod.job])
 

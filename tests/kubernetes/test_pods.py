@@ -124,3 +124,10 @@ def test_what_is_no_longer_in_the_cluster_is_told_by_prefect():
     [found] = gone(runs, pods)
     assert (found.training, found.rank, found.fate) == ("faces", "2", Fate.FAILED)
     assert found.reason == "Kubernetes job was deleted"
+
+
+def test_a_pod_that_was_told_to_end_is_known_to_leave():
+    told = pod("Running")
+    told["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    assert [found.is_leaving for found in read([job()], [told])] == [True]
+    assert [found.is_leaving for found in read([job()], [pod("Running")])] == [False]

@@ -17,11 +17,11 @@ class Class:
     def __init__(self) -> None:
         self.fate, self.reason = Fate.RUNNING, ""
         self.state, self.message = "RUNNING", ""
-        self.has_job = True
+        self.has_job, self.is_leaving = True, False
         self.warden = Warden(self.api, "classgan", 120, lambda text: None)  # type: ignore[arg-type]
 
     def pods(self, namespace: str) -> list[Pod]:
-        pod = Pod("digits-0-x", "digits-0", "digits", "0", "run", self.fate, self.reason, None)
+        pod = Pod("digits-0-x", "digits-0", "digits", "0", "run", self.fate, self.reason, None, self.is_leaving)
         return [pod] if self.has_job else []
 
     def delete(self, namespace: str, jobs: list[str]) -> None:
@@ -57,6 +57,19 @@ def test_the_reason_of_a_pod_that_ends_between_two_questions_is_not_lost(school,
     monkeypatch.setattr(cluster, "pods", school.pods)
     school.warden.look()
     assert (school.state, school.message) == ("CRASHED", f"digits-0-x: {GONE}")
+
+
+def test_a_deleted_pod_that_finishes_its_unit_keeps_its_job_until_that_says_why_it_ended(school):
+    """Kubernetes counts a pod as failed as soon as it is told to end, and Prefect calls its run crashed at once."""
+    school.state, school.message, school.is_leaving = "CRASHED", "No active or succeeded pods found for any job", True
+    for _ in range(3):
+        school.warden.look()
+    school.fate, school.is_leaving = Fate.WAITING, False  # the pod is gone, its Job doesn't know yet
+    school.warden.look()
+    school.fate, school.reason = Fate.FAILED, GONE
+    school.warden.look()
+    assert school.has_job
+    assert school.message == f"digits-0-x: {GONE}"
 
 
 @pytest.mark.parametrize(("said", "looks"), [("CANCELLING", 1), ("CANCELLED", 1), ("CRASHED", 2)])
