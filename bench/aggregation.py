@@ -17,12 +17,12 @@ from bench.children import children, say
 from bench.measure import interleaved, median, ratio
 from bench.options import Options
 from bench.report import Row, Section, at_most
+from gan_core.layout import PARTS, Vectors
 from gan_core.networks.models import layout_of
 from gan_core.networks.update import Aggregate
 from gan_core.plan import Plan
 from gan_core.policies.aggregation import RULES
 from gan_core.presets import preset
-from gan_core.vectors import PARTS, Vectors
 
 BASELINE = "mean"
 LOOK = 0.005  # seconds between looks at the memory

@@ -10,11 +10,11 @@ from bench.report import Row, Section, at_most
 from bench.school import School, school
 from gan_core.coordinator.coordinator import Coordinator
 from gan_core.data.images import ImageSet, open_images
+from gan_core.layout import Vectors
 from gan_core.networks.reference import train_local
 from gan_core.plan import Plan
 from gan_core.presets import preset
 from gan_core.quality.classifier import distance_of, train_evaluator
-from gan_core.vectors import Vectors
 
 SEEDS = (0, 1, 2)
 WORKERS = ("ada", "grace", "alan")

@@ -18,6 +18,7 @@ from bench.report import Row, Section, at_most
 from gan_core.coordinator.gates import Gates, Sketcher
 from gan_core.data.images import ImageSet, open_images
 from gan_core.errors import PayloadError
+from gan_core.layout import PARTS, Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.reference import train_plain
@@ -28,7 +29,6 @@ from gan_core.policies.sampling import cut_units
 from gan_core.presets import preset
 from gan_core.quality.classifier import distance_of, train_evaluator
 from gan_core.units import WorkUnit
-from gan_core.vectors import PARTS, Vectors
 
 WORKERS = 8
 HOSTILE = (3, 6)  # the places of the hostile ones: the first of them, or both

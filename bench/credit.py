@@ -19,6 +19,7 @@ from bench.report import Row, Section, at_least, at_most
 from bench.school import workplace
 from gan_core.coordinator.checker import recompute
 from gan_core.data.images import ImageSet, open_images
+from gan_core.layout import Part, Vectors
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.reference import train_local
 from gan_core.networks.update import initial_state
@@ -28,7 +29,6 @@ from gan_core.policies.sampling import cut_units
 from gan_core.policies.validation import JUDGED, Likeness, alike, check_probability, judge
 from gan_core.presets import preset
 from gan_core.units import WorkUnit
-from gan_core.vectors import Part, Vectors
 
 HONEST_RUNS, HONEST_RESULTS, FIRST = 1_000, 100, 20  # the extra work counts after the first 20 results
 CHEAT_RUNS, WITHIN = 100, 30  # results until a cheat must be found

@@ -16,6 +16,7 @@ from bench.photos import make_photos
 from bench.report import Row, Section, at_most
 from bench.school import School, school
 from bench.spans import inside
+from gan_core.layout import Vectors
 from gan_core.networks.models import layout_of
 from gan_core.networks.update import initial_state
 from gan_core.plan import Plan
@@ -24,7 +25,6 @@ from gan_core.presets import preset
 from gan_core.store import student
 from gan_core.store.engine import connect, wait_for_notice
 from gan_core.units import Lease, Measures, Verdict
-from gan_core.vectors import Vectors
 
 CONTRIBUTIONS = 4
 UNIT = 320

@@ -14,12 +14,12 @@ from bench.report import Row, Section, at_most
 from bench.school import School, school
 from gan_core.coordinator.coordinator import Coordinator
 from gan_core.data.images import ImageSet, open_images
+from gan_core.layout import Vectors
 from gan_core.networks.reference import train_plain
 from gan_core.networks.update import State
 from gan_core.plan import Plan
 from gan_core.presets import preset
 from gan_core.quality.classifier import ClassifierEvaluator, distance_of, train_evaluator
-from gan_core.vectors import Vectors
 
 POINTS = 8  # snapshots over the time
 WORKERS = ("ada", "grace", "alan")

@@ -15,12 +15,12 @@ from bench.report import Row, Section, at_least
 from bench.school import School, school
 from bench.simulated import JITTER, STALL, STALL_EVERY, SimulatedMachine, Work
 from gan_core.coordinator.coordinator import Coordinator
+from gan_core.layout import Vectors
 from gan_core.networks.models import layout_of
 from gan_core.networks.update import initial_state
 from gan_core.plan import Plan
 from gan_core.policies.codecs import encode
 from gan_core.store.engine import connect
-from gan_core.vectors import Vectors
 
 MACHINES = (2, 8, 32)
 SLOWEST, SPAN = 20.0, 8.0  # images a second, and how many times faster the fastest machine is

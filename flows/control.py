@@ -10,7 +10,7 @@ from pydantic import Field
 from flows.train import Name
 from gan_core.settings import settings
 from tasks import control as verbs
-from tasks.show_log import show_log
+from tasks.run_log import show_log
 
 log = logging.getLogger("classgan.control")
 

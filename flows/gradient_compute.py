@@ -14,7 +14,7 @@ from pydantic import Field
 
 from gan_core.errors import GanError
 from gan_core.settings import settings
-from tasks.show_log import show_log
+from tasks.run_log import show_log
 
 
 def _run_name() -> str:

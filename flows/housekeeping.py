@@ -7,7 +7,7 @@ from prefect.client.orchestration import get_client
 
 from gan_core.settings import settings
 from tasks.background.crash_vanished import crash, vanished_shifts
-from tasks.show_log import show_log
+from tasks.run_log import show_log
 
 log = logging.getLogger("classgan.housekeeping")
 

@@ -23,12 +23,12 @@ from tasks.background.keep_queue import kept_queue
 from tasks.background.push_to_hub import HubPushes, hub_pushes
 from tasks.background.report import report
 from tasks.background.supply_shifts import supplied_shifts
+from tasks.become_coordinator import become_coordinator
 from tasks.create_units import create_units
 from tasks.enter_queue import enter_queue
-from tasks.lead import lead
 from tasks.push import push
+from tasks.run_log import show_log
 from tasks.sample import sample
-from tasks.show_log import show_log
 
 if TYPE_CHECKING:
     from gan_core.coordinator.coordinator import Coordinator
@@ -68,7 +68,7 @@ def train(name: Name = "digits", plan: Plan = PRESETS["demo"], demand: Demand = 
     while True:
         try:
             with (
-                lead(name, plan) as training,
+                become_coordinator(name, plan) as training,
                 supplied_shifts(name, lambda: training.plan.cluster_shifts),
                 kept_queue(settings().database_url),
                 checked_work(training),

@@ -1,3 +1,3 @@
-from gan_core.moved import put_up_signpost
+from gan_core.old_names import put_up_signpost
 
 put_up_signpost()

@@ -9,6 +9,7 @@ import torch
 
 from gan_core.data.images import ImageSet, open_images, require_same_data
 from gan_core.errors import PayloadError, StoreError, StoreUnreachable
+from gan_core.layout import PARTS, Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.plan import Plan, checked_plan
@@ -17,7 +18,6 @@ from gan_core.policies.validation import Finding, Track, alike, edges, judge
 from gan_core.store.coordinator import checks
 from gan_core.store.engine import Link
 from gan_core.units import WorkUnit
-from gan_core.vectors import PARTS, Vectors
 
 log = logging.getLogger("classgan.checker")
 

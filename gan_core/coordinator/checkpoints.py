@@ -13,12 +13,12 @@ import torch
 from psycopg import Connection
 
 from gan_core.errors import TrainingError
+from gan_core.layout import Layout, Vectors
 from gan_core.networks.update import Aggregate, State, advance, initial_state, tensors_of
 from gan_core.plan import Plan
 from gan_core.policies.codecs import decode
 from gan_core.store.coordinator import trainings, unit_queue
 from gan_core.store.engine import Link
-from gan_core.vectors import Layout, Vectors
 
 log = logging.getLogger("classgan.coordinator")
 

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gan_core.errors import PayloadError
+from gan_core.layout import PARTS, Layout, Part, Vectors
 from gan_core.plan import Plan
-from gan_core.vectors import PARTS, Layout, Part, Vectors
 
 # Each limit is wide for what honest contributions showed when they were measured: the table in docs/policies.md.
 STUDENTS = 3  # with fewer in a round nobody can say who of them is wrong

@@ -14,11 +14,11 @@ from psycopg import Connection
 
 from gan_core.coordinator.gates import Gates, Sketch, Sketcher
 from gan_core.errors import PayloadError
+from gan_core.layout import Layout, Part, Vectors
 from gan_core.networks.update import Aggregate
 from gan_core.plan import Plan
 from gan_core.policies.codecs import decode
 from gan_core.store.coordinator import unit_queue
-from gan_core.vectors import Layout, Part, Vectors
 
 log = logging.getLogger("classgan.rounds")
 

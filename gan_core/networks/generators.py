@@ -10,9 +10,9 @@ import torch
 
 from gan_core.errors import DataError, PlanError
 from gan_core.files import write_whole
+from gan_core.layout import Part, TensorSpec, Vectors
 from gan_core.networks.models import layout_of
 from gan_core.plan import Plan, checked_plan
-from gan_core.vectors import Part, TensorSpec, Vectors
 
 FORMAT = "classgan-generator-1"
 

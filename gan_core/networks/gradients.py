@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from gan_core.data.images import ImageSet
+from gan_core.layout import PARTS, Vectors
 from gan_core.networks.losses import LOSSES, Loss
 from gan_core.networks.models import Networks, flatten
 from gan_core.plan import Plan
 from gan_core.units import Measures, WorkUnit
-from gan_core.vectors import PARTS, Vectors
 
 Beat = Callable[[], None]
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+from gan_core.layout import PARTS, Layout, Part, TensorSpec, Vectors
 from gan_core.plan import ModelName, Plan
-from gan_core.vectors import PARTS, Layout, Part, TensorSpec, Vectors
 
 POWER_ITERATIONS = 15  # for the first estimate of the largest singular value; PyTorch takes as many
 

@@ -7,6 +7,7 @@ for quality, and the way to train alone.
 from collections.abc import Callable
 
 from gan_core.data.images import ImageSet, next_units
+from gan_core.layout import Vectors
 from gan_core.networks.gradients import adam as make_adam
 from gan_core.networks.gradients import batches, contribute, discriminator_gradient, generator_gradient, step
 from gan_core.networks.losses import LOSSES
@@ -15,7 +16,6 @@ from gan_core.networks.update import State, advance, aggregate_all, initial_stat
 from gan_core.plan import Plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.units import Measures, WorkUnit
-from gan_core.vectors import Vectors
 
 Watcher = Callable[[State, list[Measures]], None]
 

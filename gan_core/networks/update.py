@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gan_core.layout import PARTS, Vectors
 from gan_core.networks.gradients import adam, step
 from gan_core.networks.models import Networks, initial_weights
 from gan_core.plan import Plan
 from gan_core.policies.aggregation import RULES
-from gan_core.vectors import PARTS, Vectors
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from gan_core.errors import PayloadError
+from gan_core.layout import PARTS, Layout, TensorSpec, Vectors
 from gan_core.plan import CodecName
-from gan_core.vectors import PARTS, Layout, TensorSpec, Vectors
 
 VERSION = "1"
 NO_CHECKSUM = "0" * 32

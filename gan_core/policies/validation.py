@@ -16,7 +16,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from gan_core.vectors import Part, Vectors
+from gan_core.layout import Part, Vectors
 
 ALWAYS = 10  # valid results in a row until which every result is checked
 OPENING = 5  # batches of the first stretch: rounding has not grown yet, so it must match closely

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from gan_core.data.images import ImageSet
 from gan_core.errors import QualityError
+from gan_core.layout import Vectors
 from gan_core.networks.update import draw
 from gan_core.plan import Plan
-from gan_core.vectors import Vectors
 
 FEATURES = 64  # of the classifier's last hidden layer
 EPOCHS = 4  # 98 % right on held-out digits; more changes the distance by less than its noise

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw
 
 from gan_core.data.images import grid
+from gan_core.layout import Vectors
 from gan_core.networks.update import draw, fixed_noise
 from gan_core.plan import Plan
-from gan_core.vectors import Vectors
 
 LARGEST_INLINE = 150_000  # bytes of a picture inside a page
 FRAMES = 60  # at most, in a timeline: 6 s at 10 frames a second

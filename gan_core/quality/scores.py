@@ -29,10 +29,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gan_core.data.images import ImageSet
+from gan_core.layout import Vectors
 from gan_core.networks.update import draw
 from gan_core.plan import Plan
 from gan_core.quality.classifier import frechet_distance, moments
-from gan_core.vectors import Vectors
 
 SAMPLES = 1_024  # images on each side; all of the real ones, if there are fewer
 FEATURES = 128

@@ -14,6 +14,7 @@ from psycopg import Connection
 
 from gan_core.data.images import ImageSet, open_images, require_same_data
 from gan_core.errors import PayloadError, StoreError
+from gan_core.layout import Layout, Vectors
 from gan_core.networks.devices import device_names, hardware
 from gan_core.networks.gradients import contribute, warm_up
 from gan_core.networks.models import Networks, layout_of
@@ -22,7 +23,6 @@ from gan_core.policies.codecs import decode, encode
 from gan_core.store import student
 from gan_core.store.engine import Link, wait_for_notice
 from gan_core.units import Lease, Measures, Submission, Verdict
-from gan_core.vectors import Layout, Vectors
 from gan_core.worker.delivery import Delivery
 from gan_core.worker.watchdog import Watchdog
 

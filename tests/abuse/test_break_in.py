@@ -11,13 +11,13 @@ from poll import wait_until
 
 from gan_core.coordinator.round import ENOUGH, Lengths
 from gan_core.errors import PayloadError, RosterError
+from gan_core.layout import Vectors
 from gan_core.policies.sampling import cut_units
 from gan_core.scheduler.survey import Rules, look
 from gan_core.store import logins, student
 from gan_core.store.coordinator import trainings, unit_queue
 from gan_core.store.viewers import ledger
 from gan_core.units import Measures, Verdict
-from gan_core.vectors import Vectors
 
 PAYLOAD = bytes(100)
 

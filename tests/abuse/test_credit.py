@@ -11,6 +11,7 @@ from poll import wait_until
 
 from gan_core.coordinator.coordinator import Coordinator
 from gan_core.errors import StoreError
+from gan_core.layout import Vectors
 from gan_core.networks import gradients
 from gan_core.networks.models import layout_of
 from gan_core.policies.codecs import payload_size
@@ -18,7 +19,6 @@ from gan_core.store import student
 from gan_core.store.coordinator import events, trainings
 from gan_core.store.viewers import ledger
 from gan_core.units import EventKind, Measures, Verdict, WorkUnit
-from gan_core.vectors import Vectors
 from gan_core.worker import shift as shifts
 
 

@@ -8,8 +8,8 @@ import torch
 
 from gan_core.coordinator.gates import FOLDED, LATELY, Gates, Sketcher, agreements, findings
 from gan_core.errors import PayloadError
+from gan_core.layout import Layout, TensorSpec, Vectors
 from gan_core.networks.models import layout_of
-from gan_core.vectors import Layout, TensorSpec, Vectors
 
 HONEST_COSINE = 0.2  # between two honest ones: what a training shows once it is well under way
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gan_core.layout import PARTS
 from gan_core.networks import gradients
 from gan_core.networks.gradients import batches, contribute, discriminator_gradient, generator_gradient
 from gan_core.networks.losses import LOSSES, Loss
 from gan_core.networks.models import Networks, initial_weights
 from gan_core.policies.sampling import cut_units
-from gan_core.vectors import PARTS
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from gan_core.layout import PARTS
 from gan_core.networks.models import MODELS, Networks, initial_weights, layout_of
-from gan_core.vectors import PARTS
 
 
 @pytest.mark.parametrize("model", MODELS)

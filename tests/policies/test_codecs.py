@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from gan_core.errors import PayloadError
+from gan_core.layout import PARTS, Layout, TensorSpec, Vectors
 from gan_core.networks.models import initial_weights, layout_of
 from gan_core.policies.codecs import BLOCK, CODECS, decode, encode, payload_size
 from gan_core.presets import preset
-from gan_core.vectors import PARTS, Layout, TensorSpec, Vectors
 
 
 def layout_for(*shapes: tuple[int, ...]) -> Layout:

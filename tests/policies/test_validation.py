@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gan_core.coordinator.checker import check, recompute
+from gan_core.layout import Vectors
 from gan_core.networks.models import Networks, initial_weights, layout_of
 from gan_core.policies.codecs import CODECS, decode, encode
 from gan_core.policies.sampling import cut_units
@@ -24,7 +25,6 @@ from gan_core.policies.validation import (
     judge,
     likeness,
 )
-from gan_core.vectors import Vectors
 
 KINDS = ("local_steps", "gradient")
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from classroom import same_bits
 
+from gan_core.layout import PARTS
 from gan_core.networks.reference import train_local
-from gan_core.vectors import PARTS
 
 
 @pytest.mark.parametrize("kind", ["gradient", "local_steps"])

@@ -10,6 +10,7 @@ from poll import wait_until
 
 from gan_core.coordinator.coordinator import Coordinator
 from gan_core.coordinator.gates import Gates
+from gan_core.layout import Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.reference import train_local
@@ -18,7 +19,6 @@ from gan_core.store import student
 from gan_core.store.coordinator import events, unit_queue
 from gan_core.store.viewers import ledger
 from gan_core.units import EventKind, Verdict
-from gan_core.vectors import Vectors
 
 Spoil = Callable[[Vectors], Vectors]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def lead(name: str, plan: Plan) -> Generator["Coordinator"]:
+def become_coordinator(name: str, plan: Plan) -> Generator["Coordinator"]:
     """The coordinator of this training, continued where it stood; its failure is written down in words.
 
     Ctrl-C and a polite kill let the iteration at hand end and pause the training; a second one stops at once.

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from gan_core.moved import MOVED
+from gan_core.old_names import MOVED
 
 
 @pytest.mark.parametrize("old", MOVED)

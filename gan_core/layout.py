@@ -1,4 +1,4 @@
-"""Weights and contributions as flat vectors: the one form in which a model's numbers travel, and what stands where in it."""
+"""The layout of a model: names, shapes and order of all its numbers, and the flat vectors in which they travel."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
