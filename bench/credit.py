@@ -261,6 +261,7 @@ def run(options: Options) -> Section:
                 "",
                 "",
                 "",
+                "",
                 f"accused in {sum(bool(f) for f, _ in mixed)} of {HONEST_RUNS:,}; recomputed {extra:.1%}",
             ),
             figures={"extra": extra, "accused": sum(bool(f) for f, _ in mixed)},
