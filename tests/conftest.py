@@ -20,7 +20,7 @@ import pytest
 import torch
 from classroom import Classroom
 from crowd import fill
-from fake_data_hub import Hub, data_hub
+from fake_hub import Hub, fake_hub
 from filelock import FileLock
 from typer.testing import CliRunner
 from xdist.scheduler import LoadScopeScheduling
@@ -218,7 +218,7 @@ def digits(cache: Path) -> ImageSet:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub of our own, to which huggingface_hub leads as if HF_ENDPOINT said so."""
-    with data_hub() as hub:
+    with fake_hub() as hub:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
         template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import safetensors.torch
 import torch
-from fake_data_hub import Hub, data_hub
+from fake_hub import Hub, fake_hub
 from network import Network, hosts
 from poll import wait_until
 
@@ -258,7 +258,7 @@ def campus(
     prefect_home(folder / "home" / "prefect")
     with (
         hosts(*HOSTS) as network,
-        data_hub(network.address) as hub,
+        fake_hub(network.address) as hub,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("HF_ENDPOINT", hub.url)

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from fake_data_hub import Repo, parquet
+from fake_hub import Repo
 from kernels import cells, interrupt, opened, said
+from picture_files import parquet
 from poll import wait_until
 
 from deployments.prefect_settings import clean_environment
@@ -136,12 +137,12 @@ def test_a_fresh_machine_earns_credit_with_the_first_file_of_the_data(campus, pl
     """As in Colab: an empty home, an invite, and a data set on the hub of which only a part has come so far."""
     first, second = "train-0.parquet", "train-1.parquet"
     files = {first: parquet(range(128)), second: parquet(range(128, 256))}
-    faces = campus.hub.repos["ada/faces"] = Repo("dataset", files)
+    campus.hub.repos["ada/faces"] = Repo("dataset", files)
     for (name,) in campus.ask("SELECT name FROM classgan.trainings"):
         campus.cancel(name)
     campus.start("faces", plan.changed(data="huggingface:ada/faces", channels=3))
     wait_until(lambda: campus.state("faces") is TrainingState.RUNNING, 120, "the training's start")
-    faces.held_back[second] = gate = threading.Event()
+    campus.hub.hold[second] = gate = threading.Event()
     try:
         campus.join(campus.invite("dorothy"))
         earned = "SELECT sum(c.images) FROM classgan.contributions AS c JOIN classgan.trainings AS t ON t.id = c.training_id WHERE t.name = 'faces' AND c.verdict = 'accepted'"

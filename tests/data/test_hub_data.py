@@ -4,8 +4,8 @@ import shutil
 import threading
 
 import pytest
-from fake_data_hub import Repo, parquet
-from picture_files import numbered, who, zipped
+from fake_hub import Repo
+from picture_files import numbered, parquet, who, zipped
 
 from gan_core.data import downloads
 from gan_core.errors import DataError
@@ -27,12 +27,13 @@ def faces(hub) -> Repo:
     return hub.repos["ada/faces"]
 
 
-def test_the_training_split_is_read_in_the_order_of_its_files(open_, faces):
+def test_the_training_split_is_read_in_the_order_of_its_files(open_, faces, hub):
     images = open_(DATA)
     assert who_of(images) == list(range(12))
     assert images.labels.tolist() == [i % 2 for i in range(12)]
     assert [shard.images for shard in images.shards] == [7, 5]
     assert images.source == f"{DATA}@{COMMIT}"
+    assert all(f"/resolve/{COMMIT}/" in asked for asked in hub.asked if "/resolve/" in asked)
     assert ((images.batch([11, 0, 7])[:, 0, 0, 0] + 1) * 127.5).round().tolist() == [11, 0, 7]
 
 
@@ -70,20 +71,20 @@ def test_a_pinned_revision_needs_no_network_once_it_is_here(open_, faces, hub, t
 def test_a_broken_download_goes_on_where_it_stopped(open_, hub):
     content = parquet(range(40), column="p" * 500)
     half = len(content) // 2
-    hub.repos["ada/faces"] = Repo("dataset", {"a.parquet": content}, breaks={"a.parquet": [half]})
+    hub.repos["ada/faces"], hub.breaks = Repo("dataset", {"a.parquet": content}), {"a.parquet": [half]}
     assert who_of(open_(DATA)) == list(range(40))
-    assert hub.asked == [("a.parquet", ""), ("a.parquet", f"bytes={half}-")]
+    assert hub.fetched == [("a.parquet", ""), ("a.parquet", f"bytes={half}-")]
 
 
 def test_what_was_fetched_is_kept_when_the_network_stays_away(open_, hub):
     content = parquet(range(40))
     half = len(content) // 2
-    repo = hub.repos["ada/faces"] = Repo("dataset", {"a.parquet": content}, breaks={"a.parquet": [half, *[0] * 20]})
+    hub.repos["ada/faces"], hub.breaks = Repo("dataset", {"a.parquet": content}), {"a.parquet": [half, *[0] * 20]}
     with pytest.raises(DataError, match=f"{half:,} of {len(content):,} bytes are here and are kept"):
         open_(DATA)
-    repo.breaks.clear()
+    hub.breaks.clear()
     assert who_of(open_(DATA)) == list(range(40))
-    assert hub.asked[-1] == ("a.parquet", f"bytes={half}-")
+    assert hub.fetched[-1] == ("a.parquet", f"bytes={half}-")
 
 
 def test_damaged_bytes_are_thrown_away(open_, faces, tmp_path):
@@ -105,14 +106,14 @@ def test_damaged_bytes_are_thrown_away(open_, faces, tmp_path):
     [(403, "is not public \\(403\\).* `hf auth login`"), (404, "does not exist"), (418, "the server answers 418")],
 )
 def test_a_refusal_ends_at_once_with_the_next_step(open_, faces, hub, status, sentence):
-    faces.errors["data/train-00000-of-00002.parquet"] = [status]
+    hub.fail["data/train-00000-of-00002.parquet"] = [status]
     with pytest.raises(DataError, match=sentence):
         open_(DATA)
-    assert len(hub.asked) == 1
+    assert len(hub.fetched) == 1
 
 
-def test_a_busy_hub_is_asked_again(open_, faces):
-    faces.errors["data/train-00000-of-00002.parquet"] = [429, 503]
+def test_a_busy_hub_is_asked_again(open_, faces, hub):
+    hub.fail["data/train-00000-of-00002.parquet"] = [429, 503]
     assert len(open_(DATA)) == 12
 
 
@@ -144,7 +145,7 @@ def test_a_table_without_images_is_named_with_its_columns(open_, hub):
 
 
 def test_two_processes_fetch_a_file_once(open_, faces, hub):
-    faces.held_back["data/train-00000-of-00002.parquet"] = gate = threading.Event()
+    hub.hold["data/train-00000-of-00002.parquet"] = gate = threading.Event()
     found: list[int] = []
     threads = [threading.Thread(target=lambda: found.append(len(open_(DATA)))) for _ in range(2)]
     for thread in threads:
@@ -153,14 +154,14 @@ def test_two_processes_fetch_a_file_once(open_, faces, hub):
     for thread in threads:
         thread.join()
     assert found == [12, 12]
-    assert len(hub.asked) == 2
+    assert len(hub.fetched) == 2
 
 
 def test_a_file_name_that_leads_elsewhere_is_refused(open_, hub, tmp_path):
     hub.repos["ada/faces"] = Repo("dataset", {"../../../../train.parquet": parquet(range(3))})
     with pytest.raises(DataError, match=r"lists what can't be in a repository: \.\./\.\./"):
         open_(DATA)
-    assert not hub.asked
+    assert not hub.fetched
 
 
 def test_no_room_is_a_sentence_with_the_size(open_, faces, monkeypatch):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from fake_hub import TOKEN, fake_hub
+from fake_hub import TOKEN
 from huggingface_hub import constants, hf_api
 from huggingface_hub.utils import _http
 
@@ -18,15 +18,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    """A hub that the library speaks to, with the token in its usual place; pauses between attempts cost no time."""
-    with fake_hub() as hub:
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setattr(_http.time, "sleep", lambda seconds: None)
-        yield hub
+def hub(hub, monkeypatch):
+    """With the token in its usual place; pauses between attempts cost no time."""
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr(_http.time, "sleep", lambda seconds: None)
+    return hub
 
 
 FILES = {"README.md": b"# hello\n", "generator.safetensors": bytes(range(256)) * 8, "config.json": b"{}"}
@@ -35,10 +31,10 @@ FILES = {"README.md": b"# hello\n", "generator.safetensors": bytes(range(256)) *
 def test_a_push_is_one_commit_and_makes_the_repository(hub):
     pushed = door.commit("ada/digits", FILES, "after iteration 10")
     assert hub.files("ada/digits") == FILES
-    assert hub.messages == ["after iteration 10"]
+    assert hub.repos["ada/digits"].messages == ["after iteration 10"]
     assert pushed.url.startswith(f"{hub.url}/ada/digits/commit/")
     door.commit("ada/digits", {**FILES, "config.json": b"[]"}, "after iteration 20")
-    assert len(hub.repos["ada/digits"]) == 3  # empty, and two commits
+    assert hub.repos["ada/digits"].messages == ["after iteration 10", "after iteration 20"]
     assert hub.files("ada/digits")["config.json"] == b"[]"
 
 

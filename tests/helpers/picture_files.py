@@ -1,10 +1,14 @@
 """Small picture files for tests, and which of them is which."""
 
+import io
+import json
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -41,6 +45,22 @@ def zipped(folder: Path, path: Path, below: str = "", method: int = zipfile.ZIP_
         for file in sorted(folder.rglob("*.*"), reverse=True):
             archive.writestr(below + file.relative_to(folder).as_posix(), file.read_bytes())
     return path
+
+
+def parquet(greys: range, label: int | None = None, features: bool = True, column: str = "picture") -> bytes:
+    """A Parquet file of 8 x 8 images, image i of this grey, in row groups of three; the labels are i % 2 unless given."""
+    rows = []
+    for grey in greys:
+        content = io.BytesIO()
+        flat((grey, grey, grey)).save(content, "PNG")
+        rows.append({"bytes": content.getvalue(), "path": None})
+    table = pa.table({"id": list(greys), column: rows, "class": [g % 2 if label is None else label for g in greys]})
+    kinds = {column: {"_type": "Image"}, "class": {"_type": "ClassLabel", "names": ["even", "odd"]}}
+    if features:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=3)
+    return out.getvalue()
 
 
 @contextmanager

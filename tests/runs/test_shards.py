@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from classroom import Classroom, same_bits
-from fake_data_hub import Repo, parquet
+from fake_hub import Repo
+from picture_files import parquet
 from poll import wait_until
 
 from deployments.student.doctor import Doctor, Doubt
@@ -50,13 +51,13 @@ def lead(training: Coordinator) -> None:
 
 
 def test_the_first_contribution_comes_before_the_second_file_and_the_result_is_the_same(
-    classroom, faces, plan, tmp_path, connection
+    classroom, faces, plan, hub, tmp_path, connection
 ):
     def contributions() -> int:
         return connection.execute("SELECT count(*) FROM classgan.contributions").fetchone()[0]
 
     with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
-        faces.held_back[SECOND] = gate = threading.Event()
+        hub.hold[SECOND] = gate = threading.Event()
         leader = threading.Thread(target=lead, args=(training,))
         with at_work(classroom, tmp_path / "home") as shift:
             leader.start()
