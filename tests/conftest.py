@@ -10,7 +10,6 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache as cache_of_calls
 from itertools import count
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 import torch
 from classroom import Classroom
 from crowd import fill
+from databases import clone_of
 from fake_hub import Hub, fake_hub
 from filelock import FileLock
 from typer.testing import CliRunner
@@ -60,12 +60,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 # Tests that share what is expensive run in one process, and the longest groups first: whole classes, which would only
-# be in each other's way in two processes, and the faults.
-GROUPS = (("acceptance/",), ("faults/",))
+# be in each other's way in two processes, the faults, and those who share a class server.
+GROUPS = ("acceptance/", "faults/", "abuse/test_server", "server/service/")
 
 
 def group_of(file: str) -> int:
-    return next((n for n, parts in enumerate(GROUPS) if any(f"/{part}" in f"/{file}" for part in parts)), len(GROUPS))
+    return next((n for n, part in enumerate(GROUPS) if f"/{part}" in f"/{file}"), len(GROUPS))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -177,17 +177,6 @@ def database(server: str) -> Iterator[str]:
     """URL of a fresh, migrated database."""
     with clone_of(server) as url:
         yield url
-
-
-@contextmanager
-def clone_of(server: str) -> Iterator[str]:
-    name = f"test_{os.getpid()}_{next(_numbers)}"
-    admin = server.replace("/template?", "/postgres?")
-    with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE template")
-    yield server.replace("/template?", f"/{name}?")
-    with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

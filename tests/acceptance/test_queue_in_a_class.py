@@ -2,7 +2,7 @@
 
 import psutil
 import pytest
-from acceptance.conftest import School
+from campus import School
 from poll import wait_until
 
 from deployments.cli.trainings.control import reaching

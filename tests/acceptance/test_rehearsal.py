@@ -10,7 +10,7 @@ import numpy as np
 import openpyxl
 import pytest
 import streamlit as st
-from acceptance.conftest import HOSTS
+from campus import HOSTS
 from fake_hub import TOKEN, fake_hub
 from killing import kill_tree
 from PIL import Image

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from acceptance.conftest import put_modules_like_ours
+from campus import put_modules_like_ours
 from killing import kill_tree
 from poll import wait_until
 from prefect.client.orchestration import get_client

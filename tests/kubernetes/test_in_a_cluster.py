@@ -12,7 +12,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from cluster.fake_kubernetes import Cluster, fake_kubernetes
+from fake_kubernetes import Cluster, fake_kubernetes
 from gated import SECRETS, Gate
 from poll import wait_until
 from prefect.client.orchestration import get_client

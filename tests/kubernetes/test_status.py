@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster.fake_kubernetes import TOKEN, Cluster, fake_kubernetes
+from fake_kubernetes import TOKEN, Cluster, fake_kubernetes
 from kubernetes_asyncio.config import kube_config
 
 from deployments.cli.server import kubernetes

@@ -1,37 +1,11 @@
 """Submissions in other systems' shapes: what has a counterpart becomes a plan, the rest is refused by name."""
 
 import pytest
+from foreign import JOB, TASK
 
 from gan_core.errors import PlanError
 from gan_core.scheduler.demand import checked_demand
 from gan_core.scheduler.foreign_submissions import from_job, from_task, is_job, is_task, training_name
-
-# The sample of the scheduler's guide, as it stands: an image classifier, which is no GAN.
-TASK = {
-    "name": "ResNet50 Training",
-    "required_gpus": 2,
-    "min_gpu_memory": 8192,
-    "params": {
-        "model": "resnet50",
-        "dataset": "imagenet",
-        "batch_size": "64",
-        "learning_rate": "0.001",
-        "epochs": "90",
-        "optimizer": "sgd",
-        "momentum": "0.9",
-        "weight_decay": "0.0001",
-    },
-}
-# The sample of the training service's guide, as it stands: a text classifier, with three instances.
-JOB = {
-    "metadata": {
-        "algorithm": "intent-classification",
-        "dataset_id": "1",
-        "name": "test1",
-        "train_data_version_hash": "hashDg==",
-        "parameters": {"LR": "4", "EPOCHS": "10", "BATCH_SIZE": "64", "PARALLEL_INSTANCES": "3", "FC_SIZE": "128"},
-    }
-}
 
 
 def test_a_schedulers_task_becomes_a_plan_and_a_demand():

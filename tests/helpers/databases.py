@@ -1,0 +1,21 @@
+"""Databases for tests: clones of a migrated one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import psycopg
+
+_numbers = count(1)
+
+
+@contextmanager
+def clone_of(server: str) -> Iterator[str]:
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    admin = server.replace("/template?", "/postgres?")
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template")
+    yield server.replace("/template?", f"/{name}?")
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
