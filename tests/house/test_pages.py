@@ -38,7 +38,7 @@ ELSEWHERE = {
     "classgan submit": "tests/cli/test_queue_commands.py",
     "make demo": "tests/acceptance/test_demo.py",
     "make test": "tests/house/test_pages.py",
-    "curl --cacert": "tests/abuse/test_service.py",
+    "curl --cacert": "tests/server/service/test_trainings.py",
 }
 SHELL = ("|", ">", ">>", "&&")  # where a call ends
 SMALL = ["--set", "generator_width=4", "--set", "discriminator_width=4", "--set", "batch_size=8"]
