@@ -57,6 +57,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.name == "posix" and os.geteuid() == 0 and not config.option.basetemp and not hasattr(config, "workerinput"):
         config.option.basetemp = tempfile.mkdtemp(prefix="classgan-tests-")
         config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
+    if not hasattr(config, "workerinput"):  # its processes inherit it
+        _prefect_stays_away_from_home(config)
+
+
+def _prefect_stays_away_from_home(config: pytest.Config) -> None:
+    """Prefect makes a folder in the user's home when it is imported, warns where it can't, and reads the user's profile."""
+    kept = pytest.MonkeyPatch()
+    folder = tempfile.mkdtemp(prefix="classgan-tests-prefect-")
+    kept.setenv("PREFECT_HOME", folder)
+    config.add_cleanup(kept.undo)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 # Tests that share what is expensive run in one process, and the longest groups first: whole classes, which would only
