@@ -90,7 +90,7 @@ def settings_page() -> str:
     """.env.example"""
     pieces = [SETTINGS]
     for name, field in Settings.model_fields.items():
-        bounds = limits(Settings.model_json_schema()["properties"][name])
+        bounds = limits(Settings.model_json_schema()["properties"][name]).strip(" or")
         pieces.append(
             f"\n# {field.description}{f' ({bounds})' if bounds else ''}\n#CLASSGAN_{name.upper()}={_default(field.default)}\n"
         )
