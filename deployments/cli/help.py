@@ -11,7 +11,9 @@ commands = typer.Typer()
 
 @commands.command("help")
 def explain(
-    word: Annotated[str, typer.Argument(help="What the last line of a message names; all words if left out.")] = "",
+    word: Annotated[
+        str, typer.Argument(help="The word that the last line of an error message names. Default: list all words.")
+    ] = "",
 ) -> None:
     """Explain an error or a check of `doctor`: what it means, why it comes, what to do."""
     from rich.console import Console

@@ -8,7 +8,7 @@ commands = typer.Typer()
 MachineOption = Annotated[
     str | None,
     typer.Option(
-        "--machine", metavar="NAME", help="What this machine is called, if you have several. Left out: its host name."
+        "--machine", metavar="NAME", help="Name of this machine, if you have several. Default: its host name."
     ),
 ]
 
@@ -18,18 +18,22 @@ def join(
     invite: Annotated[
         str,
         typer.Argument(
-            help="The line from your instructor; - reads it from the keyboard or a pipe, unseen by others on this machine."
+            help="The invite line from your instructor. With -, it is read from the keyboard or a pipe, and other "
+            "users of this machine can't see it."
         ),
     ],
     machine: MachineOption = None,
     address: Annotated[
-        str, typer.Option(metavar="HOST", help="Where the class is now, if it has moved since the invite was made.")
+        str,
+        typer.Option(
+            metavar="HOST", help="The class's new host name or IP, if it has moved since the invite was made."
+        ),
     ] = "",
     no_start: Annotated[
         bool, typer.Option("--no-start", help="Check and prepare only; print the line that starts the worker.")
     ] = False,
 ) -> None:
-    """Join a class with this machine: check everything, then work until Ctrl-C. Outages are waited for."""
+    """Join a class with this machine: check everything, then work until Ctrl-C. After an outage it goes on by itself."""
     from deployments.student import join
 
     join.join(join.line_of(invite), join.machine_name() if machine is None else machine, address, start=not no_start)
@@ -37,7 +41,7 @@ def join(
 
 @commands.command()
 def doctor() -> None:
-    """Check whether this machine, which has joined, can take part: network, certificate, login, clock, disk, device, data."""
+    """Check whether this machine can take part: network, certificate, login, clock, disk, device, data. Join first."""
     from deployments.student.join import Membership, examine
     from gan_core.settings import settings
 
@@ -46,8 +50,8 @@ def doctor() -> None:
 
 
 @commands.command()
-def named(choice: Annotated[bool, typer.Argument(metavar="yes|no", help="Whether you want it.")]) -> None:
-    """Say whether your name may stand in the card of a model that the class publishes. Until you do, it doesn't."""
+def named(choice: Annotated[bool, typer.Argument(metavar="yes|no", help="yes shows your name, no hides it.")]) -> None:
+    """Decide whether the model cards that the class publishes may show your name. Default: no."""
     from deployments.student.join import be_named
 
     be_named(choice)

@@ -39,13 +39,11 @@ def generate(
 def push(
     name: Annotated[str, typer.Argument(help="The training's name.", show_default=False)] = "",
     repo: Annotated[
-        str, typer.Option(metavar="OWNER/REPO", help="Repository on the hub; left out: the one in the training's plan.")
+        str, typer.Option(metavar="OWNER/REPO", help="Repository on the hub. Default: the plan's hub_repo.")
     ] = "",
     check: Annotated[
         bool,
-        typer.Option(
-            "--check", help="Only try whether it would work: library, token, and with --repo the right to write."
-        ),
+        typer.Option("--check", help="Push nothing, only check library and token, and with --repo the right to write."),
     ] = False,
 ) -> None:
     """Push a training's newest generator to the Hugging Face Hub, with model card and pictures, in one commit."""

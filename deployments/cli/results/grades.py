@@ -26,12 +26,17 @@ def export_grades(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="A .csv or .xlsx file, or a folder. Left out: grades.csv, or grades/, in outputs."
+            "--out",
+            "-o",
+            help="A .csv or .xlsx file, or a folder. Default: grades.csv in outputs, or the folder grades there if "
+            "--format isn't csv.",
         ),
     ] = None,
     kind: Annotated[
         Literal["csv", "xlsx", "canvas", "moodle", "nbgrader", "all"] | None,
-        typer.Option("--format", "-f", help="For whom. Left out: the full table as CSV, or all of them into a folder."),
+        typer.Option(
+            "--format", "-f", help="Format or gradebook. Default: the full table for a file, all formats for a folder."
+        ),
     ] = None,
     rubric: Annotated[
         Path | None, typer.Option("--rubric", exists=True, dir_okay=False, help="How work becomes a mark: a YAML file.")
@@ -39,7 +44,9 @@ def export_grades(
     explain: Annotated[
         str, typer.Option(metavar="STUDENT", help="Show how this login's mark came about; writes nothing.")
     ] = "",
-    write_rubric: Annotated[Path | None, typer.Option(help="Write the default rubric there, to be edited.")] = None,
+    write_rubric: Annotated[
+        Path | None, typer.Option(help="Write the default rubric to this file, for you to edit.")
+    ] = None,
 ) -> None:
     """Write every student's work and mark: a table, and files for Canvas, Moodle and nbgrader."""
     if write_rubric is not None:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 FILE = "generator.safetensors"  # in a model's folder
 
-commands = typer.Typer(no_args_is_help=True, help="Look up and fetch finished models: every version is kept.")
-Label = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A model; its newest version, if left out.")]
+commands = typer.Typer(no_args_is_help=True, help="List, show and fetch finished models. Every version is kept.")
+Label = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A model. Default version: the newest.")]
 
 
 @commands.command("list")
 def models_list(
-    name: Annotated[str, typer.Argument(help="Of this model; of all, if left out.")] = "", as_json: JsonOption = False
+    name: Annotated[str, typer.Argument(help="Name of a model. Default: all.")] = "", as_json: JsonOption = False
 ) -> None:
     """List the versions of models, the newest first."""
     from deployments.local.database import database_url
@@ -81,7 +81,7 @@ def models_show(label: Label, as_json: JsonOption = False) -> None:
 def models_fetch(
     label: Label,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A folder; left out, outputs/models/NAME@VERSION.")
+        Path | None, typer.Option("--out", "-o", help="Folder for the files. Default: outputs/models/NAME@VERSION.")
     ] = None,
 ) -> None:
     """Write a model's files into a folder."""
@@ -96,9 +96,11 @@ def models_fetch(
 @commands.command("keep")
 def models_keep(
     training: Annotated[str, typer.Argument(help="A training that has pushed at least once.")],
-    name: Annotated[str, typer.Option("--as", help="The model's name; left out, the plan's or the training's.")] = "",
+    name: Annotated[
+        str, typer.Option("--as", help="The model's name. Default: the plan's model_name, or else the training's name.")
+    ] = "",
 ) -> None:
-    """Keep what a training has drawn with until now as the next version of a model. At a training's end this happens by itself."""
+    """Keep a training's newest published generator as the next version of a model. At a training's end this happens by itself."""
     from deployments.local.database import database_url
     from gan_core.exports import model_versions
     from gan_core.networks import generators

@@ -31,14 +31,14 @@ commands = typer.Typer()
 
 @commands.command()
 def monitor(
-    name: Annotated[str, typer.Argument(help="A training; the one that runs, or the newest, if left out.")] = "",
+    name: Annotated[str, typer.Argument(help="A training. Default: the one that runs, or else the newest.")] = "",
     worker: Annotated[
         str, typer.Option("--worker", "-w", metavar="NAME", help="Only this machine, or this student's machines.")
     ] = "",
-    refresh: Annotated[float, typer.Option(min=0.2, max=3_600, help="Seconds between two looks.")] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON a look.")] = False,
+    refresh: Annotated[float, typer.Option(min=0.2, max=3_600, help="Seconds between two updates.")] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each update.")] = False,
 ) -> None:
-    """Watch a training, its machines and the queue live, until Ctrl-C. Without a terminal: one plain line a look."""
+    """Watch a training, its machines and the queue live, until Ctrl-C. Without a terminal, it prints one plain line for each update."""
     from deployments.local.database import database_url
     from gan_core.store.engine import Link
     from gan_core.store.viewers import ledger
@@ -58,7 +58,7 @@ def monitor(
 @commands.command()
 def dashboard(
     listen: Annotated[
-        str, typer.Option(help="Address to bind to; 0.0.0.0 lets the whole network look, without a login.")
+        str, typer.Option(help="Address to bind to. 0.0.0.0 opens the page to the whole network, without a login.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the page.")] = 8501,
 ) -> None:

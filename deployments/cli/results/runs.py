@@ -19,7 +19,7 @@ from gan_core.files import write_whole
 if TYPE_CHECKING:
     from gan_core.store.coordinator import runs
 
-commands = typer.Typer(no_args_is_help=True, help="Look up what ran when and with what, compare, export.")
+commands = typer.Typer(no_args_is_help=True, help="List, show, compare and export the runs of trainings.")
 Name = Annotated[str, typer.Argument(help="The training's name.")]
 
 
@@ -33,11 +33,11 @@ class By(StrEnum):
 
 @commands.command("list")
 def runs_list(
-    name: Annotated[str, typer.Argument(help="Of this training; of all, if left out.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="So many, the newest.")] = 30,
+    name: Annotated[str, typer.Argument(help="Name of a training. Default: all.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Number of runs to show, the newest.")] = 30,
     as_json: JsonOption = False,
 ) -> None:
-    """List runs, the newest first: a training has one for each time that it was started."""
+    """List runs, the newest first. Each start of a training is a run."""
     from deployments.local.database import database_url
     from gan_core.store.coordinator import runs, trainings
     from gan_core.store.engine import connect
@@ -54,7 +54,7 @@ def runs_list(
 
 @commands.command("show")
 def runs_show(name: Name, as_json: JsonOption = False) -> None:
-    """Show a training's runs, its versions of code and data, what each epoch measured, and the models that came of it."""
+    """Show a training's runs, its versions of code and data, the figures of each epoch, and the models it made."""
     from deployments.local.database import database_url
     from gan_core.store.coordinator import runs, trainings, versions
     from gan_core.store.engine import connect
@@ -108,7 +108,9 @@ def runs_compare(
     names: Annotated[list[str], typer.Argument(metavar="NAME NAME...", help="Two trainings or more.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The picture of their curves, as .png; left out, outputs/comparison.png."),
+        typer.Option(
+            "--out", "-o", help="File for the picture of their curves, a .png. Default: outputs/comparison.png."
+        ),
     ] = None,
 ) -> None:
     """Show how trainings differ, in plan, versions and results, with a picture of their curves."""
@@ -163,7 +165,7 @@ def runs_compare(
 def runs_export(
     name: Name,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
-    by: Annotated[By, typer.Option(help="What a row is.")] = By.ITERATION,
+    by: Annotated[By, typer.Option(help="What one row of the table stands for.")] = By.ITERATION,
 ) -> None:
     """Write what a training measured as a table."""
     export_run(name, out, by.value)
@@ -175,11 +177,12 @@ def runs_mirror(
     to: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="Of the MLflow server, such as http://127.0.0.1:5000; left out, CLASSGAN_MLFLOW_URL."
+            metavar="URL",
+            help="Address of the MLflow server, such as http://127.0.0.1:5000. Default: CLASSGAN_MLFLOW_URL.",
         ),
     ] = "",
 ) -> None:
-    """Copy a training into MLflow: plan, measures, files. Again, it adds what is new."""
+    """Copy a training into MLflow: plan, measures, files. A second call adds only what is new."""
     mirror_run(name, to)
 
 

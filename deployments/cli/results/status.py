@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from gan_core.store.coordinator import events
 
 commands = typer.Typer()
-EveryTraining = Annotated[str, typer.Argument(help="A training; all of them if left out.")]
+EveryTraining = Annotated[str, typer.Argument(help="A training. Default: all.")]
 
 
 @commands.command()
 def status(name: EveryTraining = "", as_json: JsonOption = False) -> None:
-    """Show how trainings stand, and who computes."""
+    """Show what each training does or waits for, and who computes."""
     from deployments.local.database import database_url
     from gan_core.status.summary import summary
     from gan_core.store.coordinator import evaluations, trainings
@@ -91,7 +91,7 @@ def leaderboard(as_json: JsonOption = False) -> None:
 
 @commands.command()
 def my(as_json: JsonOption = False) -> None:
-    """Show what is yours: units, images, place, and each machine's last message. On a machine that has joined."""
+    """Show your own units, images and place, and each machine's last message. Only on a machine that has joined."""
     from gan_core.status.throughput import spoken
     from gan_core.store import student
     from gan_core.store.engine import connect, translated
@@ -124,11 +124,13 @@ def my(as_json: JsonOption = False) -> None:
 @commands.command("events")
 def show_events(
     name: EveryTraining = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5_000, help="How many, the newest.")] = 30,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new ones, until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON an event.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=5_000, help="Number of events to show, the newest.")
+    ] = 30,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay, and show new events until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each event.")] = False,
 ) -> None:
-    """Show what happened beyond the ordinary: machines lost, units taken over, late answers, changes of the plan."""
+    """Show unusual events: lost machines, units taken over, late answers, changes of the plan."""
     from deployments.local.database import database_url
     from gan_core.store.coordinator import events, trainings
     from gan_core.store.engine import Link

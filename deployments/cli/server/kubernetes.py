@@ -18,21 +18,21 @@ from gan_core.errors import StackError
 commands = typer.Typer(no_args_is_help=True, help="Let pods of a Kubernetes cluster compute for the class.")
 ImageOption = Annotated[str, typer.Option(help="Image made with deployments/kubernetes/Dockerfile, with its tag.")]
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the class in the cluster.")]
-GpusOption = Annotated[int | None, typer.Option(min=0, max=1, help="GPUs of a pod; 1, if left out.")]
+GpusOption = Annotated[int | None, typer.Option(min=0, max=1, help="GPUs of a pod. Default: 1.")]
 
 
 @commands.command("status")
 def kubernetes_status(
-    training: Annotated[str, typer.Argument(help="Name of a training; all, if left out.")] = "",
+    training: Annotated[str, typer.Argument(help="Name of a training. Default: all.")] = "",
     namespace: NamespaceOption = "classgan",
 ) -> None:
-    """Every pod, with the reason if it waits, is stuck or has failed, and each training's pods in one sentence."""
+    """Show every pod, with the reason why it waits, is stuck or has failed; and a summary of each training's pods."""
     print_status(training, namespace)
 
 
 @commands.command("template")
 def kubernetes_template(image: ImageOption = "", gpus: GpusOption = None) -> None:
-    """Print the work pool's base job template, as Prefect takes it."""
+    """Print the work pool's base job template, in Prefect's format."""
     print_template(image, gpus)
 
 
@@ -42,7 +42,7 @@ def kubernetes_manifests(
     namespace: NamespaceOption = "classgan",
     parts: Annotated[
         list[str] | None,
-        typer.Option("--part", help="Only this: access, worker or joined; may be repeated. Left out: access."),
+        typer.Option("--part", help="Part to print: access, worker or joined; may be repeated. Default: access."),
     ] = None,
 ) -> None:
     """Print manifests for `kubectl apply -f -`: rights and quota, the Prefect worker, pods that join like laptops."""
@@ -54,9 +54,9 @@ def kubernetes_pool(
     image: ImageOption,
     namespace: NamespaceOption = "classgan",
     gpus: GpusOption = None,
-    shifts: Annotated[int, typer.Option(min=1, max=1000, help="Pods at once, of all trainings together.")] = 8,
+    shifts: Annotated[int, typer.Option(min=1, max=1000, help="Most pods at the same time, over all trainings.")] = 8,
 ) -> None:
-    """Give the class that runs here a work pool of pods, or change it. May be repeated."""
+    """Make or change the work pool of pods for the class that runs here. May be repeated."""
     make_pool(image, namespace, gpus, shifts)
 
 
@@ -64,10 +64,10 @@ def kubernetes_pool(
 def kubernetes_worker(
     namespace: NamespaceOption = "classgan",
     patience: Annotated[
-        float, typer.Option(min=0, help="Seconds that a pod may be stuck before its run is ended with the reason.")
+        float, typer.Option(min=0, help="Seconds that a pod may be stuck before its run is ended.")
     ] = 120,
 ) -> None:
-    """Start the pool's pods, and end their runs with the reason if they can't go on; until Ctrl-C."""
+    """Start the pool's pods until Ctrl-C. If a pod can't go on, end its run and say why."""
     run_worker(namespace, patience)
 
 

@@ -21,13 +21,13 @@ def show(context: typer.Context) -> None:
 
 @commands.command("serve")
 def metrics_serve(port: PortOption = PORT) -> None:
-    """Serve them on this machine until Ctrl-C, for a class that has no class server."""
+    """Serve the metrics on this machine until Ctrl-C, for a class without a class server."""
     serve(port)
 
 
 @commands.command("config")
 def metrics_config(port: PortOption = PORT) -> None:
-    """Print a prometheus.yml for this class, with the login that opens its metrics and nothing else."""
+    """Print a prometheus.yml for this class, with a login that can only read its metrics."""
     import yaml
 
     from deployments.server.class_file import SCRAPER, ClassFile
@@ -52,7 +52,7 @@ def metrics_config(port: PortOption = PORT) -> None:
 
 @commands.command("rules")
 def metrics_rules() -> None:
-    """Print alerts for Prometheus: no workers, a worker gone, much refused, a training not moving, GPU memory."""
+    """Print alert rules for Prometheus: no workers, a silent worker, many refusals, a stalled training, GPU memory."""
     print_file("rules.yml")
 
 

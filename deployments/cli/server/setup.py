@@ -30,14 +30,19 @@ def init(
             "--address",
             "-a",
             metavar="HOST",
-            help="Host name or IP by which students reach this machine; may be repeated, the first goes into invites. Left out: this machine's address in its network.",
+            help="Host name or IP at which students reach this machine; may be repeated, invites name the first. "
+            "Default: this machine's address in its network.",
         ),
     ] = None,
     listen: Annotated[str, typer.Option(help="Address that the servers bind to.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the class server.")] = 4242,
     database_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of PostgreSQL.")] = 5442,
     database: Annotated[
-        str, typer.Option(metavar="URL", help="An existing PostgreSQL, as its owner; left out, one is run here.")
+        str,
+        typer.Option(
+            metavar="URL",
+            help="URL of an existing PostgreSQL, with its owner's login. Default: the class runs its own.",
+        ),
     ] = "",
 ) -> None:
     """Make a class that students join from their own machines: certificate, logins, database. May be repeated.

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from deployments.student.invites import Invite
     from gan_core.store.viewers import ledger
 
-commands = typer.Typer(no_args_is_help=True, help="Let students in, look at them, shut one out.")
+commands = typer.Typer(no_args_is_help=True, help="Add, list, suspend and remove students.")
 Login = Annotated[str, typer.Argument(help="The student's login.")]
 
 
 @commands.command("list")
 def students_list(as_json: JsonOption = False) -> None:
-    """Everybody: machines, credit, and whether they may contribute."""
+    """List all students: machines, credit, and whether they may contribute."""
     from deployments.local.database import database_url
     from gan_core.store.engine import connect
     from gan_core.store.viewers import ledger
@@ -50,19 +50,19 @@ def students_list(as_json: JsonOption = False) -> None:
 @commands.command("add")
 def students_add(
     login: Annotated[str, typer.Argument(help="Login of one student: small letters, digits, underscores.")] = "",
-    name: Annotated[str, typer.Option(help="The name that others see; the login, if left out.")] = "",
+    name: Annotated[str, typer.Option(help="The name that others see. Default: the login.")] = "",
     roster: Annotated[
         Path | None,
         typer.Option(
             "--roster",
             exists=True,
             dir_okay=False,
-            help="A class list instead: what Canvas or Moodle exports, or a CSV with the columns login, name, email.",
+            help="Class list, in place of one login: a Canvas or Moodle export, or a CSV with the columns login, name, email.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for a roster's invites.")] = Path("invites.csv"),
 ) -> None:
-    """Let students in: one, whose invite is printed, or everybody in a roster who isn't in yet."""
+    """Add one student and print the invite, or add all new students of a roster."""
     if bool(login) == (roster is not None):
         raise typer.BadParameter("Name one login, or a roster with --roster.")
     if roster is not None:
@@ -73,7 +73,7 @@ def students_add(
 
 @commands.command("rotate")
 def students_rotate(login: Login) -> None:
-    """Make a new invite; the old one ends at once."""
+    """Make a new invite for a student. The old one stops working at once."""
     from deployments.local.database import database_url
     from gan_core.settings import settings
     from gan_core.store import logins
@@ -90,7 +90,7 @@ def students_revoke(
     login: Login,
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why; the student reads it.")] = "the login was revoked",
 ) -> None:
-    """Take a login away: sessions end at once, units go to others, credit stays."""
+    """Remove a student's login at once: sessions end, units go to other workers, credit stays."""
     from deployments.local.database import database_url
     from gan_core.store import logins
     from gan_core.store.engine import connect
@@ -110,7 +110,7 @@ def students_suspend(
         str, typer.Option("--reason", "-r", help="Why; the student reads it.")
     ] = "your instructor says so",
 ) -> None:
-    """Shut a student out at once: their sessions end, their units go to others, their credit stays."""
+    """Suspend a student at once: sessions end, units go to other workers, credit stays. `restore` undoes it."""
     from deployments.local.database import database_url
     from gan_core.store.engine import connect
     from gan_core.store.viewers import ledger
@@ -124,7 +124,7 @@ def students_suspend(
 
 @commands.command("restore")
 def students_restore(login: Login) -> None:
-    """Let a student contribute again."""
+    """Let a suspended student contribute again."""
     from deployments.local.database import database_url
     from gan_core.store.engine import connect
     from gan_core.store.viewers import ledger

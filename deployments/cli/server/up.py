@@ -52,11 +52,11 @@ def up(
         typer.Option(
             min=0,
             max=16,
-            help="Student workers to start on this machine; 3, or none in a class that `classgan init` made.",
+            help="Student workers to start on this machine. Default: 3; none in a class that `classgan init` made.",
         ),
     ] = None,
 ) -> None:
-    """Start the class and keep it up until Ctrl-C; trainings are started in the Prefect UI."""
+    """Start the class and keep it running until Ctrl-C. Start trainings in the Prefect UI."""
     from deployments.server.class_file import INSTRUCTOR, ClassFile
     from gan_core.settings import settings
 
@@ -97,7 +97,7 @@ def up(
 
 @commands.command()
 def worker(name: Annotated[str, typer.Argument(help="Your name: small letters, digits and underscores.")]) -> None:
-    """Join the class that runs on this machine (`classgan up`) with one more worker; Ctrl-C finishes its unit and stops."""
+    """Add one worker to the class that runs on this machine (`classgan up`). Ctrl-C finishes its unit, then stops."""
     from deployments.local.stack import LocalStack
     from deployments.prefect_settings import PREFECT
     from deployments.server.class_file import INSTRUCTOR

@@ -1,4 +1,4 @@
-"""`classgan pause`, `resume`, `cancel`, `change`, `alarm`: a person's word on a training."""
+"""`classgan pause`, `resume`, `cancel`, `change`, `alarm`: commands that act on a training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NameArgument = Annotated[str, typer.Argument(help="The training's name.")]
 
 @commands.command()
 def pause(name: NameArgument) -> None:
-    """Hand nothing out any more; units that are out are still accepted. `classgan resume` goes on."""
+    """Pause a training: no more units are handed out, leased units are still accepted. `classgan resume` continues it."""
     from deployments.local.database import database_url
     from gan_core.store.engine import connect
     from tasks import control
@@ -37,7 +37,7 @@ def pause(name: NameArgument) -> None:
 
 @commands.command()
 def resume(name: NameArgument) -> None:
-    """Go on with a training that was paused, that failed, or whose coordinator is gone, exactly where it stood."""
+    """Continue a training that is paused, has failed, or has lost its coordinator, exactly where it stopped."""
     from deployments.local.database import database_url
     from gan_core.store.engine import connect
     from tasks import control
@@ -68,11 +68,13 @@ def alarm(
     url: Annotated[
         str,
         typer.Argument(
-            help="Webhook of Slack, Mattermost, Teams or your own. Left out: the alarm is taken away.",
+            help="Webhook of Slack, Mattermost, Teams or your own. If you leave it out, the alarm is removed.",
             show_default=False,
         ),
     ] = "",
-    minutes: Annotated[float, typer.Option(min=1, max=24 * 60, help="How long a training may stand still.")] = 10,
+    minutes: Annotated[
+        float, typer.Option(min=1, max=24 * 60, help="Minutes without a closed iteration after which the alarm comes.")
+    ] = 10,
 ) -> None:
     """Let Prefect call a webhook when a training stops moving although nobody paused or ended it."""
     set_alarm(url, minutes)

@@ -31,17 +31,17 @@ DataArgument = Annotated[
 
 SizeOption = Annotated[
     int | None,
-    typer.Option("--image-size", "-s", help="Height and width in pixels: 32, 64 or 128. Left out: 64; digits: 32."),
+    typer.Option("--image-size", "-s", help="Height and width in pixels: 32, 64 or 128. Default: 64; for digits 32."),
 ]
 
 ChannelsOption = Annotated[
-    int | None, typer.Option("--channels", "-c", help="1 for grey images, 3 for colour. Left out: 3; digits: 1.")
+    int | None, typer.Option("--channels", "-c", help="1 for grey images, 3 for colour. Default: 3; for digits 1.")
 ]
 
 
 @commands.command("prepare")
 def data_prepare(name: DataArgument, image_size: SizeOption = None, channels: ChannelsOption = None) -> None:
-    """Fetch the images if need be, and resize them, so that a training can begin at once. Broken off, it goes on where it was."""
+    """Fetch the images if needed, and resize them, so that a training can begin at once. After an interruption, it goes on where it stopped."""
     from gan_core.settings import settings
 
     plan = _plan(name, image_size, channels)
@@ -59,7 +59,7 @@ def data_check(
         str, typer.Option("--training", "-t", help="Compare with this training's images; also sets size and channels.")
     ] = "",
 ) -> None:
-    """Name the broken files, and say whether these are a training's images."""
+    """List the broken files, and compare the images with a training's."""
     from deployments.local.database import database_url
     from gan_core.data.images import require_same_data
     from gan_core.settings import settings
@@ -89,7 +89,9 @@ def data_info(
     name: DataArgument,
     image_size: SizeOption = None,
     channels: ChannelsOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A picture of 64 of the images, as .png.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File for a picture of 64 of the images, a .png.")
+    ] = None,
 ) -> None:
     """Say how many images there are, how large, with which labels, and where they come from."""
     import numpy as np
@@ -122,14 +124,16 @@ def data_info(
         _say(f"{len(chosen)} of them → {out}")
 
 
-VersionName = Annotated[str, typer.Argument(metavar="NAME", help="Of the data set: small letters, digits and dashes.")]
+VersionName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the data set: small letters, digits and dashes.")
+]
 
 
 @commands.command("register")
 def data_register(
     name: VersionName, data: DataArgument, image_size: SizeOption = None, channels: ChannelsOption = None
 ) -> None:
-    """Keep the images' present state as a version of a data set; the same images again are the same version.
+    """Register the images, as they are now, as a version of a data set. The same images get the same version again.
 
     A plan names it with data_version=NAME@VERSION; a training that finds other images is refused.
     """
@@ -153,7 +157,7 @@ def data_register(
 
 @commands.command("versions")
 def data_versions(
-    name: Annotated[str, typer.Argument(help="Of this data set; of all, if left out.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of a data set. Default: all.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """List the versions of data sets, the newest first."""
@@ -176,7 +180,7 @@ def data_versions(
 
 @commands.command("show")
 def data_show(
-    label: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="Its newest version, if left out.")],
+    label: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A data set. Default version: the newest.")],
     as_json: JsonOption = False,
 ) -> None:
     """Show a version of a data set, and which trainings learned from these images."""

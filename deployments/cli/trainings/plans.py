@@ -30,14 +30,17 @@ def train_local(
     preset: PresetOption = "demo",
     changes: PlanOption = None,
     plain: Annotated[
-        bool, typer.Option("--plain", help="The ordinary loop: one Adam for the whole training, no units.")
+        bool,
+        typer.Option(
+            "--plain", help="Use the ordinary training loop: one Adam optimiser for the whole training, no units."
+        ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder for the generator and its pictures; left out, outputs/local."),
+        typer.Option("--out", "-o", help="Folder for the generator and its pictures. Default: outputs/local."),
     ] = None,
 ) -> None:
-    """Train in this one process: the reference that a class must equal, and the way to train alone."""
+    """Train alone, in this one process. Its result is the reference that a class must equal."""
     train_here(plan_from(preset, changes), plain, out)
 
 

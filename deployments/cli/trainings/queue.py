@@ -34,17 +34,24 @@ JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.
 @commands.command()
 def submit(
     plan: Annotated[str, typer.Argument(help="A YAML or JSON file with a plan, or a preset: demo, dcgan, better.")],
-    name: Annotated[str, typer.Option(help="The training's name; the file's, if left out.")] = "",
-    priority: Annotated[int | None, typer.Option(help="The highest goes first.")] = None,
+    name: Annotated[str, typer.Option(help="The training's name. Default: the file's name.")] = "",
+    priority: Annotated[int | None, typer.Option(help="The training with the highest number goes first.")] = None,
     gpus: Annotated[int | None, typer.Option(help="GPUs that each worker must have.")] = None,
     memory: Annotated[int | None, typer.Option(help="Memory that each of those GPUs must have, in MB.")] = None,
-    min_workers: Annotated[int | None, typer.Option(help="Workers at the same time, or none at all.")] = None,
-    max_workers: Annotated[int | None, typer.Option(help="No more workers than this.")] = None,
+    min_workers: Annotated[
+        int | None,
+        typer.Option(help="Least number of workers: the training gets all of them at the same time, or none."),
+    ] = None,
+    max_workers: Annotated[
+        int | None, typer.Option(help="Most workers that the training may have. Default: no limit.")
+    ] = None,
     changes: PlanOption = None,
-    key: Annotated[str, typer.Option(help="Any text: submitted again with the same key, it is one training.")] = "",
+    key: Annotated[
+        str, typer.Option(help="Any text. A second submit with the same key makes no second training.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Take a training into the queue; it starts by itself when it is its turn and its machines are there."""
+    """Put a training into the queue. It starts by itself when its turn comes and enough workers are online."""
     asked = {"priority": priority, "gpus": gpus, "memory_mb": memory, "min_workers": min_workers}
     submit_training(plan, name, changes or [], asked | {"max_workers": max_workers}, key, as_json)
 
@@ -59,10 +66,10 @@ def show(context: typer.Context, as_json: JsonOption = False) -> None:
 @order.command("move")
 def move(
     name: Name,
-    top: Annotated[bool, typer.Option("--top", help="Before everybody who waits.")] = False,
-    after: Annotated[str, typer.Option(metavar="OTHER", help="Right behind this one.")] = "",
+    top: Annotated[bool, typer.Option("--top", help="Put it first.")] = False,
+    after: Annotated[str, typer.Option(metavar="OTHER", help="Put it right after this training.")] = "",
 ) -> None:
-    """Move a waiting training to another place in the queue; it takes on the priority of that place."""
+    """Move a waiting training to another place in the queue. It gets the priority of that place."""
     from gan_core.scheduler.survey import move
 
     if top == bool(after):
@@ -73,15 +80,18 @@ def move(
 
 @commands.command()
 def priority(
-    name: Name, number: Annotated[int, typer.Argument(min=-1_000, max=1_000, help="The highest goes first.")]
+    name: Name,
+    number: Annotated[
+        int, typer.Argument(min=-1_000, max=1_000, help="The training with the highest number goes first.")
+    ],
 ) -> None:
-    """Give a training another priority, also while it runs: machines change over at the end of their units."""
+    """Change a training's priority, also while it runs. Workers change trainings at the end of their units."""
     set_priority(name, number)
 
 
 @commands.command()
 def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")]) -> None:
-    """Say why a training waits, or why a worker works for what it does; with the decisions of the last days."""
+    """Explain why a training waits, or why a worker is placed on its training; with the placements of the last days."""
     from gan_core.scheduler.outlook import cannot_ever, clock
     from gan_core.scheduler.survey import survey
     from gan_core.store.coordinator import trainings
@@ -108,8 +118,8 @@ def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")]
 
 @commands.command()
 def workers(
-    drain: Annotated[str, typer.Option(metavar="WORKER", help="Give this one nothing new.")] = "",
-    undrain: Annotated[str, typer.Option(metavar="WORKER", help="Give it work again.")] = "",
+    drain: Annotated[str, typer.Option(metavar="WORKER", help="Give this worker no new units.")] = "",
+    undrain: Annotated[str, typer.Option(metavar="WORKER", help="Give this worker units again.")] = "",
 ) -> None:
     """Show the workers: whether they are there, what they did, and their last message."""
     from gan_core.store.scheduler import placements
