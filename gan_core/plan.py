@@ -51,8 +51,8 @@ class Plan(BaseModel):
         str,
         Field(
             pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?@[1-9][0-9]{0,8}$|^[0-9a-f]{16}$",
-            description="The state of these images that it must be, or the training is refused: NAME@VERSION of `classgan data register`, "
-            "or a fingerprint. Empty: whatever is there when it begins.",
+            description="Version that the images must have: NAME@VERSION from `classgan data register`, or a fingerprint. "
+            "Other images are refused. Empty: the images that are there when the training begins.",
         ),
     ] = ""
     image_size: Annotated[Literal[32, 64, 128], Field(description="Height and width of the images, in pixels.")] = 32
@@ -69,15 +69,17 @@ class Plan(BaseModel):
     ] = "dcgan"
     latent_dim: Annotated[int, Field(ge=2, le=1024, description="Numbers in a noise vector.")] = 64
     generator_width: Annotated[
-        int, Field(ge=4, le=512, description="Channels of the generator's widest-resolution layer.")
+        int, Field(ge=4, le=512, description="Channels of the generator's layer with the highest resolution.")
     ] = 24
     discriminator_width: Annotated[
         int, Field(ge=4, le=512, description="Channels of the discriminator's first layer.")
     ] = 24
 
     loss: Annotated[LossName, Field(description="`bce`: the original, non-saturating. `hinge`: more stable.")] = "hinge"
-    learning_rate_g: Annotated[float, Field(gt=0, le=0.1, description="Adam's step for the generator.")] = 1e-3
-    learning_rate_d: Annotated[float, Field(gt=0, le=0.1, description="Adam's step for the discriminator.")] = 1e-3
+    learning_rate_g: Annotated[float, Field(gt=0, le=0.1, description="Adam's learning rate for the generator.")] = 1e-3
+    learning_rate_d: Annotated[
+        float, Field(gt=0, le=0.1, description="Adam's learning rate for the discriminator.")
+    ] = 1e-3
     beta1: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the mean gradient, per step.")] = 0.5
     beta2: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the squared gradient, per step.")] = 0.999
     batch_size: Annotated[
@@ -88,25 +90,25 @@ class Plan(BaseModel):
         Field(
             ge=0,
             le=100_000_000,
-            description="The averaged generator forgets half in this many images. 0: no averaging.",
+            description="Half-life of the generator's moving average (EMA), in images. 0: no average.",
         ),
     ] = 4_000
 
     contribution: Annotated[
         Literal["local_steps", "gradient"],
         Field(
-            description="`local_steps`: each machine takes ordinary steps, their changes are averaged (best for GANs). "
-            "`gradient`: one shared Adam step for each iteration (the classic).",
+            description="`local_steps`: each machine takes its own optimiser steps, and the changes are averaged (best for "
+            "GANs). `gradient`: the gradients are averaged into one Adam step for each iteration (the classic).",
         ),
     ] = "local_steps"
     images_per_unit: Annotated[
-        int, Field(ge=2, le=1_000_000, description="Images in one unit: the smallest thing handed out.")
+        int, Field(ge=2, le=1_000_000, description="Images in one unit, the smallest piece of work.")
     ] = 625
     quorum: Annotated[
         Annotated[int, Field(ge=2, le=100_000_000)] | Literal["auto"],
         Field(
-            description="Images that close an iteration. `auto`: as many as the machines that are there do in about "
-            "`target_seconds`, so that none of them is idle.",
+            description="An iteration closes with this many images. `auto`: as many as the online machines compute in about "
+            "`target_seconds`, so that none is idle.",
         ),
     ] = 1_875
     min_quorum: Annotated[
@@ -114,49 +116,61 @@ class Plan(BaseModel):
         Field(
             gt=0,
             le=1,
-            description="Share of the quorum that suffices once the deadline has passed.",
+            description="Share of the quorum that is enough after the deadline.",
         ),
     ] = 0.5
     deadline_floor: Annotated[
-        float, Field(ge=0.1, le=86_400, description="Never close early before this many seconds.")
+        float,
+        Field(
+            ge=0.1,
+            le=86_400,
+            description="Earliest deadline, in seconds. Before it, only the full quorum closes an iteration.",
+        ),
     ] = 60
     deadline_ceiling: Annotated[
-        float, Field(ge=0.1, le=86_400, description="Give up waiting for the full quorum after this many seconds.")
+        float, Field(ge=0.1, le=86_400, description="Latest deadline, in seconds. After it, `min_quorum` is enough.")
     ] = 600
     target_seconds: Annotated[
-        float, Field(gt=0, le=3_600, description="A lease is sized to keep its machine busy about this long.")
+        float,
+        Field(
+            gt=0,
+            le=3_600,
+            description="Target length of a lease, in seconds: each machine gets as many units as it computes in about this time.",
+        ),
     ] = 10
-    max_units_per_lease: Annotated[int, Field(ge=1, le=1_000, description="No lease holds more units than this.")] = 16
+    max_units_per_lease: Annotated[int, Field(ge=1, le=1_000, description="Most units in one lease.")] = 16
     lease_seconds: Annotated[
-        float, Field(ge=1, le=86_400, description="A silent machine loses its units after this many seconds.")
+        float, Field(ge=1, le=86_400, description="Seconds without a heartbeat after which a machine loses its units.")
     ] = 30
     backup_leases: Annotated[
         bool,
-        Field(description="Idle machines compute units that are long overdue a second time; the first answer counts."),
+        Field(description="Idle machines also compute a straggler's overdue units; the first answer counts."),
     ] = True
     credit_late: Annotated[
         bool,
-        Field(
-            description="Work that came late although its lease still ran (the class was faster) earns credit; it never enters the model."
-        ),
+        Field(description="A late answer earns credit if its lease had not run out. It never enters the model."),
     ] = True
 
-    codec: Annotated[CodecName, Field(description="How contributions travel: 4, 2 or 1 byte a number.")] = "float16"
+    codec: Annotated[
+        CodecName,
+        Field(description="Number format of contributions: `float32` takes 4 bytes a number, `float16` 2, `int8` 1."),
+    ] = "float16"
     checks: Annotated[
         Literal["sampled", "off"],
         Field(
-            description="`sampled`: some contributions are recomputed beside the training, all of a student's first ten; "
-            "invalid ones lose their credit. `off`: every accepted image is credited unseen."
+            description="`sampled`: the coordinator recomputes some contributions while the training goes on, always a "
+            "student's first ten; an invalid one loses its credit. `off`: every accepted image earns credit "
+            "unchecked."
         ),
     ] = "sampled"
 
     weights_codec: Annotated[
-        Literal["float32", "float16"], Field(description="How weights travel to the machines.")
+        Literal["float32", "float16"], Field(description="Number format of the weights that machines fetch.")
     ] = "float32"
     aggregation: Annotated[
         AggregationName,
         Field(
-            description="How contributions become one: `mean`, or a rule that bounds a few bad ones.",
+            description="How contributions are combined: `mean`, or a robust rule that limits the effect of a few bad ones.",
         ),
     ] = "mean"
     sampler: Annotated[
@@ -169,63 +183,69 @@ class Plan(BaseModel):
     shards: Annotated[
         Literal["auto", "off"],
         Field(
-            description="`auto`: where data is fetched in several files, each unit is drawn from one of them, so that a machine "
-            "computes as soon as it has the first. `off`: from all of the data, which each machine then needs first.",
+            description="`auto`: if data comes in several files (shards), each unit uses one of them, so that a machine "
+            "computes as soon as it has the first. `off`: units use all of the data, and a machine needs all of "
+            "it before it computes.",
         ),
     ] = "auto"
     seed: Annotated[
-        int, Field(ge=0, le=2**31 - 1, description="Start of all randomness: the same seed gives the same training.")
+        int, Field(ge=0, le=2**31 - 1, description="Random seed: the same seed gives the same training.")
     ] = 0
 
-    iterations: Annotated[int, Field(ge=0, le=10_000_000, description="Updates of the shared weights to make.")] = 50
+    iterations: Annotated[int, Field(ge=0, le=10_000_000, description="Number of updates of the shared weights.")] = 50
     epochs: Annotated[
-        float, Field(ge=0, le=100_000, description="If above 0: passes over the data to make, instead of `iterations`.")
+        float, Field(ge=0, le=100_000, description="Number of passes over the data. Above 0, it replaces `iterations`.")
     ] = 0
     sample_interval: Annotated[
-        int, Field(ge=1, le=1_000_000, description="Draw a sample grid every so many iterations.")
+        int, Field(ge=1, le=1_000_000, description="Iterations from one sample grid to the next.")
     ] = 2
     push_interval: Annotated[
-        int, Field(ge=1, le=1_000_000, description="Publish the generator every so many iterations.")
+        int, Field(ge=1, le=1_000_000, description="Iterations from one published generator to the next.")
     ] = 10
     evaluate_interval: Annotated[
         int,
         Field(
             ge=0,
             le=1_000_000,
-            description="Measure quality and diversity of the samples every so many iterations, beside the training. 0: never.",
+            description="Iterations from one evaluation of the samples (quality and diversity) to the next. The training "
+            "goes on meanwhile. 0: never.",
         ),
     ] = 10
     model_name: Annotated[
         str,
         Field(
             pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?$",
-            description="What the finished model is kept as, one version a training: `classgan models`. Empty: the training's name.",
+            description="Name under which the finished model is kept, one version for each training; see `classgan models`. "
+            "Empty: the training's name.",
         ),
     ] = ""
     hub_repo: Annotated[
         str,
         Field(
             pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}$",
-            description="Repository on the Hugging Face Hub that the generator is pushed to as well, as OWNER/REPO. Empty: none.",
+            description="Repository on the Hugging Face Hub, OWNER/REPO, to which the generator is pushed. Empty: none.",
         ),
     ] = ""
     hub_pushes_per_hour: Annotated[
-        int, Field(ge=1, le=60, description="Push to the hub at most so often. The last generator is always pushed.")
+        int, Field(ge=1, le=60, description="Most pushes to the hub in an hour. The last generator is always pushed.")
     ] = 4
     hub_licence: Annotated[
         str,
         Field(
             pattern=r"^[a-z0-9.-]{0,40}$",
-            description="Licence that the model card names, as the hub writes it: mit, cc-by-4.0. Empty: none was chosen.",
+            description="Licence in the model card, in the hub's spelling, such as mit or cc-by-4.0. Empty: none was chosen.",
         ),
     ] = ""
     checkpoint_interval: Annotated[
-        int, Field(ge=1, le=10_000, description="Store the whole state every so many iterations.")
+        int, Field(ge=1, le=10_000, description="Iterations from one checkpoint to the next.")
     ] = 10
     cluster_shifts: Annotated[
         int,
         Field(
-            ge=0, le=1_000, description="Pods to keep at work in the class's Kubernetes cluster, beside the students."
+            ge=0,
+            le=1_000,
+            description="Pods that work for this training in the class's Kubernetes cluster, in addition to the students' "
+            "machines.",
         ),
     ] = 0
 
@@ -237,10 +257,14 @@ class Plan(BaseModel):
                 f"images_per_unit is {self.images_per_unit}, less than one batch of {self.batch_size}: raise it or lower batch_size"
             )
         if self.quorum != "auto" and self.quorum < self.images_per_unit:
-            faults.append(f"quorum is {self.quorum}, less than one unit of {self.images_per_unit} images: raise it")
+            faults.append(
+                f"quorum is {self.quorum}, less than one unit of {self.images_per_unit} images: raise it or lower "
+                "images_per_unit"
+            )
         if self.deadline_ceiling < self.deadline_floor:
             faults.append(
-                f"deadline_ceiling is {self.deadline_ceiling} s, below deadline_floor of {self.deadline_floor} s"
+                f"deadline_ceiling is {self.deadline_ceiling} s, below deadline_floor of {self.deadline_floor} s: "
+                "raise it or lower deadline_floor"
             )
         if not self.iterations and not self.epochs:
             faults.append("iterations and epochs are both 0: nothing would be trained; set one of them")

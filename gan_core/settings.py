@@ -15,36 +15,48 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="CLASSGAN_", extra="ignore")
 
     database_url: str = Field("", description="PostgreSQL to use, as postgresql://user:password@host:port/name.")
-    home: Path = Field(Path(".classgan"), description="Folder of ours: databases, caches, logs. Made on first use.")
+    home: Path = Field(
+        Path(".classgan"), description="Folder for the class's databases, caches and logs. Made on first use."
+    )
     outputs: Path = Field(Path("outputs"), description="Folder for pictures, models and grade files.")
-    data: Path = Field(Path(), description="Folder where relative paths in a plan's `data` start, on this machine.")
-    worker_name: str = Field("", description="Name of this machine's worker; set by the worker itself.")
+    data: Path = Field(Path(), description="Folder on this machine from which relative paths in a plan's `data` start.")
+    worker_name: str = Field("", description="Name of this machine's worker. The worker sets it; leave it alone.")
     device: str = Field(
         "",
-        description="Device to compute on: cpu, cuda:0, mps; several with commas share out averaged gradients. Empty: the best one found.",
+        description="Device to compute on: cpu, cuda:0 or mps. Several, separated by commas, share the work if the plan's "
+        "`contribution` is `gradient`. Empty: the best one found.",
     )
     threads: int = Field(0, ge=0, le=1024, description="CPU threads a shift computes with. 0: PyTorch decides.")
     stop_file: Path | None = Field(
-        None, description="A shift ends in good order once this file exists; set by the worker."
+        None,
+        description="When this file exists, the shift finishes its unit and ends. The worker sets it; leave it alone.",
     )
-    prefect_port: int = Field(4200, ge=1, le=65535, description="Port that the local stack prefers for the Prefect UI.")
+    prefect_port: int = Field(
+        4200,
+        ge=1,
+        le=65535,
+        description="Port of the Prefect UI in a class without `classgan init`. If it is taken, another free one.",
+    )
     max_running: int = Field(
-        3, ge=1, le=1_000, description="Trainings that run at the same time; more wait in the queue."
+        3, ge=1, le=1_000, description="Most trainings that run at the same time. Others wait in the queue."
     )
     max_wait_minutes: float = Field(
-        240, gt=0, le=100_000, description="A training that waited this long comes before every priority."
+        240, gt=0, le=100_000, description="Minutes after which a waiting training comes first, before every priority."
     )
     student_trainings: int = Field(
         0,
         ge=0,
         le=100,
-        description="Trainings that a student may have waiting or running at once, by the class server's service. 0: none.",
+        description="Most trainings that a student may have waiting and running, if submitted through the class server's "
+        "service. 0: none.",
     )
     placement: str = Field(
-        "balanced", description="Who gets a free machine: `simple`, `balanced`, `fair`, or another package's policy."
+        "balanced",
+        description="Placement policy, which decides which training gets a free machine: `simple`, `balanced`, `fair`, or one of another package.",
     )
     mlflow_url: str = Field(
-        "", description="MLflow server that trainings are mirrored to at their end, such as http://127.0.0.1:5000."
+        "",
+        description="MLflow server to which a training is copied when it ends, such as http://127.0.0.1:5000. Empty: none.",
     )
 
     @property
@@ -60,4 +72,4 @@ def settings() -> Settings:
         return Settings()
     except ValidationError as exc:
         faults = [f"CLASSGAN_{str(e['loc'][0]).upper()}: {e['msg']} (got {e['input']!r})" for e in exc.errors()]
-        raise SettingsError("Settings that make no sense:\n  " + "\n  ".join(faults)) from exc
+        raise SettingsError("These settings have impossible values:\n  " + "\n  ".join(faults)) from exc

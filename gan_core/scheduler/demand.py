@@ -14,15 +14,24 @@ class Demand(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Demand")
 
-    priority: Annotated[int, Field(ge=-1_000, le=1_000, description="The highest goes first.")] = 0
+    priority: Annotated[
+        int, Field(ge=-1_000, le=1_000, description="The training with the highest number goes first.")
+    ] = 0
     gpus: Annotated[int, Field(ge=0, le=64, description="GPUs that each worker must have. 0: a CPU will do.")] = 0
     memory_mb: Annotated[
         int, Field(ge=0, le=1_000_000, description="Memory that each of those GPUs must have, in MB.")
     ] = 0
-    min_workers: Annotated[int, Field(ge=1, le=10_000, description="Workers at the same time, or none at all.")] = 1
+    min_workers: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=10_000,
+            description="Least number of workers: the training gets all of them at the same time, or none.",
+        ),
+    ] = 1
     max_workers: Annotated[
         Annotated[int, Field(ge=1, le=10_000)] | None,
-        Field(description="No more workers than this. Empty: any number."),
+        Field(description="Most workers that the training may have. Empty: no limit."),
     ] = None
 
     @model_validator(mode="after")
@@ -46,4 +55,4 @@ def checked_demand(values: Mapping[str, Any]) -> Demand:
     try:
         return Demand.model_validate(dict(values))
     except ValidationError as exc:
-        raise PlanError("This can't be asked of a class:\n  " + "\n  ".join(faults_of(exc, "demand"))) from exc
+        raise PlanError("This demand is impossible:\n  " + "\n  ".join(faults_of(exc, "demand"))) from exc

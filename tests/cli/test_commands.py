@@ -98,7 +98,7 @@ def test_the_plan_explains_every_knob(classgan):
     code, text = classgan("plan", "--preset", "dcgan")
     assert code == 0
     assert "celeba" in text
-    assert "Images that close an iteration." in text
+    assert "An iteration closes with this many images." in text
 
 
 def test_settings_that_make_no_sense_are_named(tmp_path):

@@ -1,4 +1,4 @@
-"""Pause, resume, cancel, retry, priority, move: a person's word on a training."""
+"""Routes that act on a training: pause, resume, cancel, retry, priority, move."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def routes(database: Database) -> APIRouter:
 
     @router.post("/trainings/{name}/pause")
     async def pause(who: Who, name: Name) -> models.Sentence:
-        """Hand nothing out any more; what is being computed is still accepted."""
+        """Pause it: no more units are handed out, leased units are still accepted."""
         return await act(who, name, lambda c, author: control.pause(c, name, author))
 
     @router.post("/trainings/{name}/cancel")

@@ -17,7 +17,7 @@ NAME = r"^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?$"  # of a training, as the flow `tr
 
 
 class Given(BaseModel):
-    """Somebody's words: whatever isn't known is refused."""
+    """A request's body: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -25,7 +25,7 @@ class Given(BaseModel):
 class Submission(Given):
     """A training of our own shape."""
 
-    name: str = Field(max_length=200, description="Made to fit: small letters, digits and dashes.")
+    name: str = Field(max_length=200, description="Any text; it becomes small letters, digits and dashes.")
     plan: Literal["demo", "dcgan", "better"] | dict[str, Any] = Field(
         default_factory=dict, description="A preset's name, or knobs of a plan: docs/plan.md."
     )
@@ -110,7 +110,7 @@ SHAPES: dict[str, Any] = {
 class Priority(Given):
     """A new priority."""
 
-    priority: Annotated[int, Field(ge=-1_000, le=1_000, description="The highest goes first.")]
+    priority: Annotated[int, Field(ge=-1_000, le=1_000, description="The training with the highest number goes first.")]
 
 
 class Move(Given):
@@ -142,10 +142,10 @@ class Metrics(BaseModel):
     """How far it is, and how fast."""
 
     iteration: int
-    iterations: int = Field(description="That the plan makes; 0 if it counts epochs.")
-    images: int = Field(description="Seen.")
+    iterations: int = Field(description="Iterations of the plan; 0 if the plan counts epochs.")
+    images: int = Field(description="Images seen so far.")
     images_per_second: float = Field(description="Over the last minute.")
-    workers: int = Field(description="Placed on this training now.")
+    workers: int = Field(description="Workers placed on this training now.")
     last: Iteration | None
 
 
@@ -232,7 +232,7 @@ class Worker(BaseModel):
     images_per_second: float | None
     seconds_silent: float
     is_online: bool
-    images: int = Field(description="Accepted, of all trainings.")
+    images: int = Field(description="Accepted images, over all trainings.")
     message: str
 
 
@@ -248,7 +248,7 @@ class Waiting(BaseModel):
     earliest: datetime | None
     latest: datetime | None
     reason: str
-    never: bool = Field(description="No machine that was ever here could serve it.")
+    never: bool = Field(description="No machine of this class can serve it.")
 
 
 class Page(BaseModel):
@@ -292,7 +292,7 @@ class Fault(BaseModel):
 
 
 class Problem(BaseModel):
-    """Why not (RFC 9457)."""
+    """A refusal as problem details (RFC 9457)."""
 
     title: str
     status: int

@@ -1,4 +1,4 @@
-"""Submit, list, look, wait: the trainings themselves."""
+"""Routes for trainings: submit, list, look, wait."""
 
 import asyncio
 import time
@@ -42,7 +42,12 @@ def routes(database: Database) -> APIRouter:
         response: Response,
         body: Annotated[models.AnyShape, Body(openapi_examples=models.SHAPES)],
         idempotency_key: Annotated[
-            str, Header(max_length=200, pattern=r"^[\x21-\x7e]*$", description="The same again is the same training.")
+            str,
+            Header(
+                max_length=200,
+                pattern=r"^[\x21-\x7e]*$",
+                description="A second request with the same key makes no second training.",
+            ),
         ] = "",
     ) -> models.Status:
         """Take a training into the queue: in our own shape, as a scheduler's task, or as a training service's job."""
