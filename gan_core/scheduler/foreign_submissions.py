@@ -1,4 +1,4 @@
-"""Submissions in the shapes of two other systems, as a plan of ours: what has a counterpart is mapped, the rest is refused by name.
+"""Turns submissions in the formats of two other systems into a plan: known fields are mapped, others are refused by name.
 
 A scheduler's task: `name, required_gpus, min_gpu_memory, params`. A training service's job: `algorithm, dataset_id, name,
 train_data_version_hash, parameters, output_model_name`, alone or inside `metadata`. Both have texts for numbers.
@@ -61,7 +61,7 @@ def from_values(values: Mapping[str, Any], name: str = "", otherwise: str = "") 
     if "plan" not in values:
         return Submission(name=own, plan=Plan().changed(**{k: v for k, v in values.items() if k != "name"}))
     if unknown := values.keys() - {"name", "plan", "demand"}:
-        raise PlanError(f"{', '.join(sorted(unknown))} can't be said here: a submission has name, plan and demand.")
+        raise PlanError(f"{', '.join(sorted(unknown))} is unknown here: a submission has only name, plan and demand.")
     knobs = values["plan"]
     plan = preset(knobs) if isinstance(knobs, str) else Plan().changed(**knobs)
     return Submission(name=own, plan=plan, demand=dict(values.get("demand") or {}))
@@ -140,7 +140,7 @@ def _plan(parameters: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
         else:
             known = sorted({*WORDS, WORKERS, "optimizer"})
             faults.append(
-                f"{key} (got {text!r}) has no counterpart: a plan has knobs by their own names, and {', '.join(known)}"
+                f"{key} (got {text!r}) is unknown here. Known are the knobs of a plan, and {', '.join(known)}"
             )
     try:
         plan = checked_plan({**PRESETS["demo"].model_dump(), **knobs})

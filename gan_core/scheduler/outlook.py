@@ -1,4 +1,4 @@
-"""What a person wants to know of a queued training: its position, when it will start, and why it waits. Always in words."""
+"""The outlook of a queued training, in words: its position, when it will start, and why it waits."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -77,21 +77,24 @@ def _reason(
     need = f"needs {_workers(w.min_workers)}{' with ' + w.needs() if w.needs() else ''}"
     if len(online) < w.min_workers:
         such = f"{_count(len(online))} online, {len(able)} {'is' if len(able) == 1 else 'are'} known"
-        return f"{need}; {such}: it starts when {_workers(w.min_workers - len(online))} more {'comes' if w.min_workers - len(online) == 1 else 'come'}"
+        missing = w.min_workers - len(online)
+        return f"{need}; {such}: it starts when {missing} more {'is' if missing == 1 else 'are'} online"
     if w.id in round_.start:
         return "its turn has come: its coordinator is being started"
     if w.id in round_.served:
-        return "its turn has come: it starts when another training has left its place"
+        return "its turn has come: it starts when another training has given its place up"
     ahead = " (it has waited so long that it comes next)" if is_lifted(w, max_wait) else ""
     if len(round_.served) >= max_running:
-        trainings = f"{max_running} trainings run at once" if max_running != 1 else "one training runs at a time"
+        trainings = (
+            f"{max_running} trainings run at the same time" if max_running != 1 else "one training runs at a time"
+        )
         return f"{trainings}, and all places are taken{_until(busy.values(), now)}{ahead}"
     each = "both" if len(online) == 2 else "all" if len(online) > 2 else ""
     taken = f"{_count(len(online))} online, {each + ' ' if each else ''}busy"
     ends = sorted(busy.get(round_.placements[m.id].training, 0.0) for m in online if m.id in round_.placements)
     free = len(online) - len(ends)
     if free >= w.min_workers or not ends:
-        return f"{need}; {_count(len(online))} online, and trainings before it take them{ahead}"
+        return f"{need}; {_count(len(online))} online, but trainings before it use them{ahead}"
     return f"{need}; {taken}{_until(ends[w.min_workers - free - 1 :][:1], now)}{ahead}"
 
 
@@ -101,15 +104,14 @@ def cannot_ever(w: Wanted, machines: Sequence[Machine]) -> str:
     if len(able) >= w.min_workers:
         return ""
     if not machines:
-        return "no worker was ever here: it waits until one joins"
+        return "no worker has joined yet: it waits until one joins"
     kinds = sorted({(m.gpus, m.memory_mb) for m in machines})
-    best = f"the largest here: {_has(*kinds[-1])}"
+    best = f"the largest: {_has(*kinds[-1])}"
     needs = w.needs() or "what it takes"
     if not able:
-        return f"no machine that was ever here has {needs} ({best}); it will wait for ever unless one joins"
-    some = f"only {_workers(len(able))} that {'was' if len(able) == 1 else 'were'} ever here"
-    has = f" {'has' if len(able) == 1 else 'have'} {w.needs()}" if w.needs() else ""
-    return f"needs {_workers(w.min_workers)}, but {some}{has or ''}; it will wait for ever unless more join"
+        return f"no machine of this class has {needs} ({best}); it waits until such a machine joins"
+    has = f" with {w.needs()}" if w.needs() else ""
+    return f"needs {_workers(w.min_workers)}{has}, but the class has only {len(able)}; it waits until more join"
 
 
 def _has(gpus: int, memory_mb: int) -> str:

@@ -1,4 +1,4 @@
-"""The queue's look at everything: read machines and trainings, decide, write it down, and say whose coordinator is to be started.
+"""One pass of the queue: read machines and trainings, place the workers, write it down, and say which coordinators to start.
 
 Whoever is there looks: the class's own process, and every coordinator. A lock lets one look at a time, and a look is one
 transaction, so that whoever dies in the middle has changed nothing.
@@ -65,7 +65,7 @@ class Survey:
             wanted = self.entries[training_id].wanted
             return (
                 cannot_ever(wanted, self.machines)
-                or "has no workers now: those that fit are offline, or work for trainings before it"
+                or "has no workers now: those that fit are offline, or work for trainings that come before it"
             )
         return f"runs with {workers} worker" + ("" if workers == 1 else "s")
 

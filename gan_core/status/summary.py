@@ -17,11 +17,11 @@ def summary(view: Overview) -> str:
         case TrainingState.CANCELLED:
             return f"ended for good after iteration {view.iteration:,}. Another training needs another name."
         case TrainingState.FAILED:
-            return f"failed: {view.message.rstrip('.')}. When that is mended: classgan resume {name}"
+            return f"failed: {view.message.rstrip('.')}. Fix that, then: classgan resume {name}"
         case TrainingState.PAUSED:
             return f"paused after iteration {view.iteration:,}; nothing is handed out. {_because(view)}{resume}"
         case TrainingState.QUEUED if not view.is_led and view.message not in ("", RESUMED):
-            return f"queued: {view.message}. It starts by itself; everything that waits: classgan queue"
+            return f"queued: {view.message}. It starts by itself. The whole queue: classgan queue"
         case TrainingState.QUEUED if not view.is_led:
             return f"waits for a coordinator: the instructor's worker takes it within seconds if it is up. {resume}"
         case _:

@@ -19,9 +19,9 @@ def what_slows(state: TrainingState, pace: TimeBreakdown) -> list[str]:
     if state is not TrainingState.RUNNING:
         return [f"It isn't running: {state}."]
     if not pace.online:
-        return ["No machine is online: whatever is handed out waits."]
+        return ["No machine is online, so no unit is computed. Start a worker."]
     if pace.iterations < FRESH:
-        return [f"Too early to tell: {pace.iterations} iterations are closed, {FRESH} are needed."]
+        return [f"Too early to tell: {pace.iterations} closed iterations, {FRESH} are needed."]
     answers = pace.accepted + pace.late + pace.refused
     shares = {
         "refused": (_share(pace.refused, answers), REFUSED),
@@ -34,7 +34,7 @@ def what_slows(state: TrainingState, pace: TimeBreakdown) -> list[str]:
     worst = sorted((name for name, (share, limit) in shares.items() if share > limit), key=lambda n: -shares[n][0])
     if not worst:
         return [
-            f"Nothing stands out: machines compute {1 - shares['transfer'][0]:.0%} of the time they have their units."
+            f"Nothing slows it down: machines compute for {1 - shares['transfer'][0]:.0%} of the time of their leases."
         ]
     return [_sentence(name, f"{shares[name][0]:.0%}", pace) for name in worst]
 
@@ -45,7 +45,7 @@ def _sentence(name: str, share: str, pace: TimeBreakdown) -> str:
         case "refused":
             return f"{share} of the images {of} were refused; the machines' last messages say why."
         case "late":
-            return f"{share} of the images {of} came too late to count. With `quorum: auto` less work is in vain."
+            return f"{share} of the images {of} came too late to count. `quorum: auto` wastes less work."
         case "combining":
             return (
                 f"{share} of the time {of} went into combining answers and publishing weights, while no machine computed. "
@@ -53,18 +53,18 @@ def _sentence(name: str, share: str, pace: TimeBreakdown) -> str:
             )
         case "alone":
             return (
-                f"{share} of the time {of} one machine alone was waited for, most often {pace.alone}. "
+                f"{share} of the time {of} the class waited for one straggler, most often {pace.alone}. "
                 "Smaller units (`images_per_unit`) or `quorum: auto` help."
             )
         case "transfer":
             return (
-                f"{share} of the time that machines have their units goes into fetching weights and handing answers in. "
+                f"{share} of the time of the leases goes into fetching weights and submitting answers. "
                 "`codec: int8` or a larger `target_seconds` help."
             )
         case _:
             return (
-                f"{pace.online - pace.busy} of {pace.online} machines have nothing to compute and no unit is open. "
-                "With `quorum: auto` there is work for each."
+                f"{pace.online - pace.busy} of {pace.online} machines have nothing to compute, and no unit is "
+                "open. `quorum: auto` makes work for each."
             )
 
 
@@ -110,7 +110,7 @@ WORDS = (
     (r"^the lease was given back", "answered for units that it had given back"),
     (r"^no batch was finished for", "was stuck, and gave its units back"),
     (r"^the weights of its iteration are gone", "was too slow for its iteration, and takes newer units"),
-    (r"^payload has", "its last answer has another size than the training's; it needs the class's version"),
+    (r"^payload has", "its last answer has the wrong size; it needs the class's version of classgan"),
     (r"^the shift ended$", "ended in the middle of its units, which go to others"),
 )
 

@@ -71,7 +71,7 @@ def test_three_run_two_wait_and_each_ends_with_the_weights_of_its_solo_run(four,
 
     # Three run, two wait, one waits in vain: positions, reasons, estimates.
     wait_until(lambda: outlook("gpu") and outlook("gpu").never, 30, "the word that nobody has a GPU")
-    assert "no machine that was ever here has a GPU" in outlook("gpu").reason
+    assert "no machine of this class has a GPU" in outlook("gpu").reason
     assert [outlook(name).position for name in ("fourth", "fifth", "gpu")] == [1, 2, 3]
     for name in ("fourth", "fifth"):
         waiting = outlook(name)

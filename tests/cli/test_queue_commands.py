@@ -22,7 +22,7 @@ def test_a_submission_says_where_it_stands_and_the_same_key_is_one_training(clas
         "submit", "demo", "--name", "other", "--key", "k"
     )
     text = classgan("submit", "demo", "--name", "big", "--gpus", "2", "--memory", "8192")
-    assert "No machine that was ever here has 2 GPUs with 8,192 MB of memory each (the largest here: no GPU)" in text
+    assert "No machine of this class has 2 GPUs with 8,192 MB of memory each (the largest: no GPU)" in text
 
 
 @pytest.mark.parametrize(

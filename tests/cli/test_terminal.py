@@ -154,7 +154,7 @@ def test_the_monitor_shows_what_waits_and_why(classgan, connection, tiny, narrow
         submissions.submit(connection, name, tiny.model_dump(mode="json"), asked, owner="ada", key=name)
     classgan("monitor", "faces")
     shown = narrow.getvalue()
-    assert "1. waits-0: no machine that was ever here has 2 GPUs" in shown
+    assert "1. waits-0: no machine of this class has 2 GPUs" in shown
     assert "5. waits-4" in shown
     assert "waits-5" not in shown
     assert "… and 2 more wait: classgan queue" in shown

@@ -107,7 +107,7 @@ def test_a_start_by_hand_goes_on_at_once_if_there_is_room_and_is_queued_if_not(c
     assert by_hand("first") is None
     row = trainings.create(connection, "first", tiny.model_dump(mode="json"))
     trainings.start(connection, row.id, "data", 5_000, 100, b"weights")
-    assert by_hand("second") == "second is queued: no worker was ever here: it waits until one joins"
+    assert by_hand("second") == "second is queued: no worker has joined yet: it waits until one joins"
     assert by_hand("first") is None  # it exists: a person wants it to go on
     assert by_hand("second") is None
     assert by_hand("gpu", Demand(gpus=1)).startswith("gpu is queued")

@@ -81,7 +81,7 @@ def test_two_wait_while_one_runs_and_each_has_the_weights_of_its_solo_run(classr
         submit("second", 2)
         submit("third", 3)
         submit("gpu", 4, gpus=1, memory_mb=8_192)
-        wait_until(lambda: "no machine that was ever here has a GPU" in trainings.get(connection, "gpu").message, 20)
+        wait_until(lambda: "no machine of this class has a GPU" in trainings.get(connection, "gpu").message, 20)
         wait_until(lambda: "one training runs at a time" in trainings.get(connection, "third").message, 20)
         waiting = survey(connection, RULES).outlooks.values()
         assert [o.position for o in waiting] == [1, 2, 3]

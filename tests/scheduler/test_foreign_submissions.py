@@ -27,7 +27,7 @@ def test_what_is_not_a_gan_is_refused_with_every_fault_and_what_is_possible():
     assert "model is 'resnet50', which is no GAN of this class: choose dcgan or spectral" in text
     assert "data is 'imagenet': choose digits, folder:PATH or zip:PATH" in text
     assert "optimizer is 'sgd': a GAN is trained with adam here" in text
-    assert "weight_decay (got '0.0001') has no counterpart" in text
+    assert "weight_decay (got '0.0001') is unknown here" in text
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_text_classifier_is_refused_by_its_fields():
         from_job(JOB)
     text = str(refused.value)
     assert "model is 'intent-classification', which is no GAN of this class" in text
-    assert "FC_SIZE (got '128') has no counterpart" in text
+    assert "FC_SIZE (got '128') is unknown here" in text
     assert "data is '1': choose digits" in text
 
 

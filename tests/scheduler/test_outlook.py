@@ -42,7 +42,7 @@ def test_what_no_machine_ever_had_is_said_at_once():
     (outlook,) = told([Machine(id=1, gpus=1, memory_mb=8_192, speed=1.0, online=False)], [Wanted(id=1, gpus=2)])
     assert outlook.never
     assert outlook.reason == (
-        "no machine that was ever here has 2 GPUs (the largest here: 1 GPU with 8,192 MB); it will wait for ever unless one joins"
+        "no machine of this class has 2 GPUs (the largest: 1 GPU with 8,192 MB); it waits until such a machine joins"
     )
     assert outlook.estimate() == "unknown"
 
@@ -50,16 +50,13 @@ def test_what_no_machine_ever_had_is_said_at_once():
 def test_a_gang_that_is_larger_than_the_class_ever_was():
     (outlook,) = told([Machine(id=n) for n in range(2)], [Wanted(id=1, min_workers=3)])
     assert outlook.never
-    assert (
-        outlook.reason
-        == "needs 3 workers, but only 2 workers that were ever here; it will wait for ever unless more join"
-    )
+    assert outlook.reason == "needs 3 workers, but the class has only 2; it waits until more join"
 
 
 def test_machines_that_are_known_and_away():
     (outlook,) = told([Machine(id=0), Machine(id=1, online=False)], [Wanted(id=1, min_workers=2)])
     assert not outlook.never
-    assert outlook.reason == "needs 2 workers; 1 such worker is online, 2 are known: it starts when 1 worker more comes"
+    assert outlook.reason == "needs 2 workers; 1 such worker is online, 2 are known: it starts when 1 more is online"
 
 
 def test_all_places_taken():
@@ -85,7 +82,7 @@ def test_positions_follow_the_order_and_later_ones_start_later():
 
 def test_no_class_no_estimate():
     (outlook,) = told([], [Wanted(id=1)])
-    assert outlook.reason == "no worker was ever here: it waits until one joins"
+    assert outlook.reason == "no worker has joined yet: it waits until one joins"
 
 
 @pytest.mark.parametrize(

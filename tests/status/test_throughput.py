@@ -32,14 +32,14 @@ SMOOTH = TimeBreakdown(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({}, "Nothing stands out: machines compute 90% of the time they have their units."),
+        ({}, "Nothing slows it down: machines compute for 90% of the time of their leases."),
         ({"refused": 2_000}, "17% of the images in the last 20 iterations were refused"),
-        ({"late": 3_000}, "23% of the images in the last 20 iterations came too late to count. With `quorum: auto`"),
+        ({"late": 3_000}, "23% of the images in the last 20 iterations came too late to count. `quorum: auto`"),
         ({"combining_seconds": 40}, "40% of the time in the last 20 iterations went into combining answers"),
-        ({"alone_seconds": 50}, "one machine alone was waited for, most often Ada (laptop)."),
-        ({"compute_seconds": 400}, "60% of the time that machines have their units goes into fetching weights"),
-        ({"busy": 4}, "6 of 10 machines have nothing to compute and no unit is open."),
-        ({"iterations": 2}, "Too early to tell: 2 iterations are closed, 3 are needed."),
+        ({"alone_seconds": 50}, "the class waited for one straggler, most often Ada (laptop)."),
+        ({"compute_seconds": 400}, "60% of the time of the leases goes into fetching weights"),
+        ({"busy": 4}, "6 of 10 machines have nothing to compute, and no unit is open."),
+        ({"iterations": 2}, "Too early to tell: 2 closed iterations, 3 are needed."),
         ({"online": 0, "busy": 0}, "No machine is online"),
     ],
 )
@@ -51,7 +51,7 @@ def test_each_cause_has_its_sentence_with_its_figure(change, said):
 def test_the_worst_comes_first_and_units_that_wait_are_no_idleness():
     both = replace(SMOOTH, combining_seconds=30, alone_seconds=60)
     assert [sentence[:3] for sentence in what_slows(TrainingState.RUNNING, both)] == ["60%", "30%"]
-    assert "Nothing stands out" in what_slows(TrainingState.RUNNING, replace(SMOOTH, busy=2, open=5))[0]
+    assert "Nothing slows it down" in what_slows(TrainingState.RUNNING, replace(SMOOTH, busy=2, open=5))[0]
     assert what_slows(TrainingState.PAUSED, SMOOTH) == ["It isn't running: paused."]
 
 
