@@ -31,7 +31,7 @@ def test_a_standby_takes_over_within_ten_seconds_of_kill_9(school, grace, short,
     school.assert_nothing_lost_and_nothing_twice("killed", short)
     school.assert_weights_equal("killed", unbroken)
     told = [text for (text,) in school.ask("SELECT text FROM classgan.events WHERE kind = 'take-over'")]
-    assert any("took the lead over from" in text for text in told)
+    assert any("took over the lead from" in text for text in told)
 
 
 @pytest.mark.parametrize("phase", [pytest.param(Phase.GATHERED, marks=pytest.mark.rehearsal), Phase.BEFORE_COMMIT])

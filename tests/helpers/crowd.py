@@ -85,7 +85,7 @@ def fill(
         (row.id,),
     )
     for kind, text in (
-        ("silent", "Ada Lovelace (laptop) lost unit 3 of iteration 7: nothing was heard of it since 10:00:00."),
+        ("silent", "Ada Lovelace (laptop) lost unit 3 of iteration 7: no heartbeat since 10:00:00."),
         (
             "given back",
             "Student 3 (laptop) gave unit 1 of iteration 9 back: No space left on device: /home/private/cache.",

@@ -73,9 +73,7 @@ def test_the_database_lets_through_exactly_the_transitions_of_the_table(connecti
         if before is after or after in TRANSITIONS[before]:
             connection.execute("UPDATE classgan.trainings SET state = %s WHERE id = %s", (after, number))
             continue
-        with pytest.raises(
-            psycopg.errors.CheckViolation, match=f'"test" is {before}, and from there nothing leads to {after}'
-        ):
+        with pytest.raises(psycopg.errors.CheckViolation, match=f'"test" is {before}: it can.t become {after}'):
             connection.execute("UPDATE classgan.trainings SET state = %s WHERE id = %s", (after, number))
 
 
@@ -197,8 +195,8 @@ def test_a_look_places_workers_says_why_and_calls_the_next_coordinator(connectio
     turn = look(connection, RULES)
     assert turn.calls == ()
     assert turn.needs_shifts
-    assert trainings.get(connection, "one").message.startswith("needs 2 workers, but only 1 worker")
-    assert "no machine that was ever here has a GPU" in trainings.get(connection, "two").message
+    assert trainings.get(connection, "one").message.startswith("needs 2 workers, but the class has only 1")
+    assert "no machine of this class has a GPU" in trainings.get(connection, "two").message
     other, _ = machine("lab", "cuda:0", GPU)
     turn = look(connection, RULES)
     assert [call.name for call in turn.calls] == ["one"]  # the gang takes both: it came first

@@ -339,7 +339,7 @@ def test_whatever_is_beyond_the_ordinary_leaves_a_sentence(connection, training,
     student.release(connection, given.id, other[1], "the disk is full")
     told = [(e.kind, e.text) for e in events.latest(connection, "test")]
     assert [kind for kind, _ in told] == ["silent", "again", "late", "given back"]
-    assert "instructor (desk) lost unit 0 of iteration 0: nothing was heard of it since" in told[0][1]
-    assert told[1][1] == "instructor (laptop) took unit 0 of iteration 0 over from instructor (desk)."
+    assert "instructor (desk) lost unit 0 of iteration 0: no heartbeat since" in told[0][1]
+    assert told[1][1] == "instructor (laptop) took over unit 0 of iteration 0 from instructor (desk)."
     assert "did not enter the model: the lease ran out and another worker took over" in told[2][1]
     assert told[3][1] == "instructor (laptop) gave unit 1 of iteration 0 back: the disk is full."

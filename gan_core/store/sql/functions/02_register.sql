@@ -8,7 +8,7 @@ DECLARE
     mine bigint;
 BEGIN
     IF coalesce(btrim(classgan.plain(p_name, 100)), '') = '' THEN
-        RAISE EXCEPTION 'A machine has a name: give it one, such as laptop.' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'A machine needs a name, such as laptop.' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM FROM students WHERE id = me FOR NO KEY UPDATE;  -- one at a time: counting and adding belong together
     IF (SELECT count(*) FROM workers WHERE student_id = me AND name <> classgan.plain(p_name, 100)) >= 32 THEN

@@ -5,7 +5,7 @@ LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
     WITH run_out AS (      -- a lease that is being submitted right now is locked: leave it alone
         SELECT id FROM leases WHERE ended_at IS NULL AND leased_until < now() FOR UPDATE SKIP LOCKED
     ), ended AS (
-        UPDATE leases SET ended_at = now(), outcome = 'ran out: nothing was heard of the worker in time'
+        UPDATE leases SET ended_at = now(), outcome = 'ran out: no heartbeat of the worker in time'
         FROM run_out WHERE leases.id = run_out.id
         RETURNING leases.*
     ), reopened AS (       -- lease_id stays: an answer that comes before anybody else took the unit is still welcome
@@ -18,7 +18,7 @@ LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
     ), noted AS (
         INSERT INTO events (training_id, iteration, kind, text)
         SELECT e.training_id, e.iteration, 'silent', format(
-            '%s lost %s of iteration %s: nothing was heard of it since %s.', classgan.called(e.worker_id),
+            '%s lost %s of iteration %s: no heartbeat since %s.', classgan.called(e.worker_id),
             CASE e.units WHEN 1 THEN 'unit ' || e.first_ordinal ELSE e.units || ' units' END, e.iteration, to_char(w.last_seen, 'HH24:MI:SS'))
         FROM ended AS e JOIN workers AS w ON w.id = e.worker_id
     ), told AS (

@@ -35,7 +35,7 @@ BEGIN
         RETURN;
     END IF;
     IF wasted >= 10 THEN  -- each of them woke everybody and stands in the history
-        UPDATE workers SET last_seen = now(), message = format('%s leases came back unused within a minute: no more until it is over.', wasted)
+        UPDATE workers SET last_seen = now(), message = format('%s leases were given back unused within a minute: this machine gets no more until the minute is over.', wasted)
         WHERE id = p_worker;
         RETURN;
     END IF;
@@ -90,7 +90,7 @@ BEGIN
         WHERE leases.id = lease AND c.units > 0
     ), noted AS (
         INSERT INTO events (training_id, iteration, kind, text)
-        SELECT chosen.id, chosen.iteration, 'again', format('%s took %s %s of iteration %s over from %s.', classgan.called(p_worker),
+        SELECT chosen.id, chosen.iteration, 'again', format('%s took over %s %s of iteration %s from %s.', classgan.called(p_worker),
             CASE count(*) WHEN 1 THEN 'unit' ELSE 'units' END, string_agg(c.ordinal::text, ', ' ORDER BY c.ordinal), chosen.iteration,
             (SELECT string_agg(DISTINCT classgan.called(l.worker_id), ', ') FROM leases AS l WHERE l.id = ANY (array_agg(c.before))))
         FROM claimed AS c WHERE c.before IS NOT NULL HAVING count(*) > 0

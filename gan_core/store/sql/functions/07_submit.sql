@@ -19,7 +19,7 @@ BEGIN
     WHERE l.id = p_lease AND l.boot_id = p_boot AND w.student_id = student.whoami()
     FOR UPDATE OF l;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'foreign'::verdict, format('lease %s is not, or no longer, a lease of this start of your worker', p_lease);
+        RETURN QUERY SELECT 'foreign'::verdict, format('lease %s does not belong, or no longer belongs, to this start of your worker', p_lease);
         RETURN;
     END IF;
     PERFORM FROM contributions AS c WHERE c.lease_id = p_lease;

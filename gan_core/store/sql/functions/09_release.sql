@@ -22,7 +22,7 @@ BEGIN
     PERFORM classgan.note(given.training_id, given.iteration, 'given back', format(
         '%s gave %s of iteration %s back: %s.%s', classgan.called(given.worker_id),
         CASE given.units WHEN 1 THEN 'unit ' || given.first_ordinal ELSE given.units || ' units' END, given.iteration, rtrim(p_reason, '.'),
-        CASE WHEN gives_up THEN ' So did others: given up.' ELSE '' END));
+        CASE WHEN gives_up THEN ' Others gave it back too, so it is given up.' ELSE '' END));
     PERFORM pg_notify('classgan_work', '');
     PERFORM pg_notify('classgan_submitted', given.training_id::text);  -- perhaps nothing more can come
 END $$;

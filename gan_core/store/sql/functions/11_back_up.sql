@@ -37,7 +37,7 @@ BEGIN
         now() + make_interval(secs => (overdue.plan->>'lease_seconds')::float))
     RETURNING id, leases.leased_until INTO lease, until;
     PERFORM classgan.note(overdue.training_id, overdue.iteration, 'backup', format(
-        '%s computes %s of iteration %s too: %s has had it for %s s, its usual time is %s s.', classgan.called(p_worker),
+        '%s computes %s of iteration %s too (backup lease): %s has had it for %s s and usually needs %s s.', classgan.called(p_worker),
         CASE overdue.units WHEN 1 THEN 'unit ' || overdue.first_ordinal ELSE overdue.units || ' units' END, overdue.iteration,
         classgan.called(overdue.worker_id), round(overdue.elapsed), round(overdue.usual::numeric, 1)));
     RETURN QUERY

@@ -17,13 +17,13 @@ BEGIN
     UPDATE workers SET message = p_reason, images_per_second = NULL WHERE id = bad.worker_id;  -- nothing was computed, perhaps
     PERFORM classgan.note(bad.training_id, bad.iteration, 'refused', format(
         'A contribution of %s to iteration %s was refused: %s. %s', classgan.called(bad.worker_id), bad.iteration, p_reason,
-        CASE WHEN gives_up THEN 'So were others for its units: they are given up.' ELSE 'Its units go to others.' END));
+        CASE WHEN gives_up THEN 'Others for its units were refused too, so the units are given up.' ELSE 'Its units go to others.' END));
     -- One damaged upload happens. Five refused contributions within an hour are a broken machine, or no accident.
     SELECT w.student_id INTO culprit FROM workers AS w WHERE w.id = bad.worker_id;
     SELECT count(*) INTO lately FROM contributions AS c JOIN workers AS w ON w.id = c.worker_id
     WHERE w.student_id = culprit AND c.verdict = 'refused' AND NOT c.credited AND c.submitted_at > now() - interval '1 hour';
     IF lately >= 5 THEN
-        PERFORM classgan.suspend(culprit, format('%s contributions were refused within an hour, the last one since: %s', lately, p_reason));
+        PERFORM classgan.suspend(culprit, format('%s contributions were refused within an hour, the last one because: %s', lately, p_reason));
     END IF;
     PERFORM pg_notify('classgan_work', '');
 END $$;

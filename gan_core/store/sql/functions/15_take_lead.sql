@@ -19,7 +19,7 @@ BEGIN
     END IF;
     IF other IS NOT NULL THEN
         PERFORM classgan.note(p_training, (SELECT iteration FROM trainings WHERE id = p_training), 'take-over',
-            format('%s took the lead over from %s, which had ended or fallen silent.', p_place, other));
+            format('%s took over the lead from %s, which had ended or sent no heartbeat.', p_place, other));
     END IF;
     DELETE FROM coordinators WHERE training_id = p_training AND (leads OR last_seen < now() - interval '1 day') AND id <> p_me;
     UPDATE coordinators SET leads = true WHERE id = p_me;

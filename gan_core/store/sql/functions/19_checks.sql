@@ -29,7 +29,7 @@ BEGIN
         IF NOT EXISTS (SELECT FROM checks AS k WHERE k.worker_id = worker.id AND k.checked_at IS NULL
                        AND k.images_per_second > 3 * worker.proven_speed) THEN
             PERFORM classgan.note(training.id, lease.iteration, 'fast', format(
-                '%s was faster at iteration %s (%s images/s) than a check has shown it to be (%s). This and the like are checked as far as there is time.',
+                '%s computed iteration %s at %s images/s; in a checked contribution it reached %s. Contributions as fast as this one are checked, as time allows.',
                 classgan.called(worker.id), lease.iteration, round(speed), round(worker.proven_speed)));
         END IF;
     ELSIF streak >= 10 AND chance >= 1.0 / streak THEN
@@ -108,12 +108,12 @@ BEGIN
     WHERE student_id = checked.student_id AND NOT valid AND checked_at > now() - interval '1 day';
     IF lately >= 2 AND NOT is_out THEN  -- before the rest, since it locks leases and units
         PERFORM classgan.suspend(checked.student_id, format(
-            '%s contributions within a day were recomputed and are invalid, the last one since %s', lately, p_reason));
+            '%s contributions within a day were recomputed and are invalid, the last one because: %s', lately, p_reason));
     END IF;
     UPDATE contributions SET credited = false, reason = left('invalid: ' || p_reason, 500) WHERE id = p_contribution;
     IF lately < 2 THEN
         UPDATE workers SET message = left(format('Your work for iteration %s was recomputed and is invalid: %s. It earns nothing. '
-            'Once more within a day, and your login is suspended.', checked.iteration, p_reason), 500)
+            'One more within a day suspends your login.', checked.iteration, p_reason), 500)
         WHERE id = checked.worker_id;
     END IF;
 END $$;

@@ -11,7 +11,7 @@ BEGIN
         WHEN 'succeeded' THEN NEW.state IN ('queued', 'launching')
         WHEN 'failed' THEN NEW.state IN ('queued', 'launching', 'cancelled')
         ELSE false END) THEN
-        RAISE EXCEPTION 'training "%" is %, and from there nothing leads to %', OLD.name, OLD.state, NEW.state USING ERRCODE = 'check_violation';
+        RAISE EXCEPTION 'training "%" is %: it can''t become %', OLD.name, OLD.state, NEW.state USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.state = 'launching' THEN
         NEW.started_at := coalesce(OLD.started_at, now());
