@@ -1,4 +1,4 @@
-"""Everything that can go wrong, worded once.
+"""The errors of the program: one class for each kind, with a section in docs/troubleshooting.md.
 
 GanError
 ├── PlanError            a plan that can't be trained: all faults at once
@@ -7,19 +7,18 @@ GanError
 ├── PayloadError         bytes that are not the tensors this training expects
 ├── QualityError         a quality figure that can't be computed for this data
 ├── StoreError           raised from the driver's errors, `from exc`
-│   ├── StoreUnreachable nobody answers; waiting and asking again may help
+│   ├── StoreUnreachable the database doesn't answer; a retry may help
 │   └── SchemaOutdated   the tables are older than the program
 ├── TrainingError        a training that can't be started, continued or found
 │   └── LeadLost         another coordinator leads it now
 ├── RosterError          a roster that can't be read, or a login that can't be given
 ├── RubricError          a rubric that can't be used
-├── InviteError          an invite that is none, is damaged, or doesn't lead into a class
+├── InviteError          a line that is no invite, a damaged invite, or a class that doesn't let this machine in
 ├── ClusterError         a Kubernetes cluster that doesn't answer, or refuses
 ├── HubError             the Hugging Face Hub doesn't take or give what it should
-│   └── HubBusy          it doesn't answer, or asks for patience; trying again later may help
+│   └── HubBusy          it doesn't answer, or accepts no more requests for now; a later retry may help
+├── MirrorError          MLflow is not installed, doesn't answer, or refuses
 └── StackError           a part of the local stack that does not start
-
-docs/troubleshooting.md has a section for each of them.
 """
 
 import re
@@ -93,7 +92,7 @@ class RubricError(GanError):
 
 
 class InviteError(GanError):
-    """This line is no invite, or the class that it names doesn't let us in."""
+    """This line is no invite, or the class that it names doesn't let this machine in."""
 
 
 class ClusterError(GanError):
@@ -101,15 +100,15 @@ class ClusterError(GanError):
 
 
 class HubError(GanError):
-    """The Hugging Face Hub said no."""
+    """The Hugging Face Hub refused."""
 
 
 class HubBusy(HubError):
-    """The hub is away or asks for patience."""
+    """The hub does not answer, or accepts no more requests for now."""
 
 
 class MirrorError(GanError):
-    """MLflow isn't there, or refuses."""
+    """MLflow is not installed, does not answer, or refuses."""
 
 
 class StackError(GanError):

@@ -30,7 +30,10 @@ def celeba(place: str, where: Where) -> Source:
         _fetch(where)
         found = _usual(where.base)
     if found is None:
-        raise DataError(f"CelebA was fetched, but img_align_celeba is not below {where.base.resolve()}. Look what is.")
+        raise DataError(
+            f"CelebA was fetched, but there is no img_align_celeba below {where.base.resolve()}. Look what was "
+            "fetched, and name its place: celeba:PATH."
+        )
     name = "celeba" + (f":{path}" if path else "") + (f"#{attribute}" if attribute else "")
     return Source(name, [_part(found, attribute)], fetched=True)
 

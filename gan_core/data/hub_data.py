@@ -37,8 +37,8 @@ def huggingface(place: str, where: Where) -> Source:
     match = PLACE.fullmatch(place)
     if match is None:
         raise DataError(
-            f"huggingface:{place} can't be read. Write huggingface:OWNER/NAME, or OWNER/NAME/PATH.zip, with @REVISION at the end "
-            "if it isn't to be the newest."
+            f"huggingface:{place} can't be read. Write huggingface:OWNER/NAME, or OWNER/NAME/PATH.zip, with "
+            "@REVISION at the end for another one than the newest."
         )
     repo, path, revision = match["repo"], match["path"] or "", match["revision"] or ""
     listing = _listing(repo, revision, where.downloads)
@@ -76,7 +76,7 @@ def _listing(repo: str, revision: str, downloads: Path) -> dict[str, Any]:
     ]
     if odd or not COMMIT.fullmatch(info.sha or ""):
         raise DataError(
-            f"{repo} lists what can't be in a repository: {', '.join(odd) or info.sha}. Nothing was fetched."
+            f"{repo} lists file names or hashes that are impossible: {', '.join(odd) or info.sha}. Nothing was fetched."
         )
     files = {
         file.rfilename: [file.size or 0, file.lfs.sha256 if file.lfs else "", file.blob_id or ""]
@@ -103,7 +103,7 @@ def _asked(repo: str, revision: str) -> tuple[str, Any]:
             )
         except GatedRepoError as exc:
             raise DataError(
-                f"{repo} is open only to those whom its owner lets in. Accept its terms on {hub.endpoint}, log in with "
+                f"{repo} is gated: its owner decides who may read it. Accept its terms on {hub.endpoint}, log in with "
                 "`hf auth login`, or choose other data."
             ) from exc
         except RevisionNotFoundError as exc:

@@ -66,7 +66,7 @@ class ImageSet:
         if len(outside):
             raise DataError(
                 f"There is no image {outside[0]}: {self.name} has {len(self):,} images here, numbered from 0. "
-                "Give this machine the very files of the training.",
+                "Copy the training's files to this machine unchanged.",
             )
         # NumPy, because PyTorch would wake all its threads for 70 µs of work, and wait for them on a busy machine.
         values = np.divide(self.pixels[wanted], 127.5, dtype=np.float32)  # (B, H, W, C): channels last already

@@ -50,8 +50,8 @@ def torchvision(place: str, where: Where) -> Source:
             while_telling(lambda: opened.append(_opened(place, where)), where)
         except Exception as exc:  # whatever its own code raises: no network, no room, a library that is missing
             raise DataError(
-                f"torchvision:{place} can't be fetched into {where.downloads.resolve()} ({exc}). Mend that and try again, "
-                "or choose other data."
+                f"torchvision:{place} can't be fetched into {where.downloads.resolve()} ({exc}). Fix that and try "
+                "again, or choose other data."
             ) from exc
         data = opened[0]
         count = len(data)

@@ -74,7 +74,7 @@ def fetch(repo: str, name: str, folder: Path, largest: int = LARGEST, token: str
         size = api.get_hf_file_metadata(url=hub.hf_hub_url(repo, name, endpoint=api.endpoint)).size
         if size is None or size > largest:
             raise HubError(
-                f"{name} in {repo} has {size if size is None else f'{size:,}'} bytes; more than {largest:,} are not fetched."
+                f"{name} in {repo} has {size if size is None else f'{size:,}'} bytes; at most {largest:,} are fetched."
             )
         return Path(api.hf_hub_download(repo, name, cache_dir=folder))
 
@@ -102,7 +102,8 @@ def check(repo: str, token: str | None = None) -> list[str]:
             came_back = fetch(repo, ".classgan-check", Path(folder), token=token).read_bytes()
         if came_back != probe:
             raise HubError(
-                f"{repo} gives back other bytes than were written. Something between here and the hub changes them."
+                f"What was read back from {repo} isn't what was written. Something between this machine and the "
+                "hub changes files: try another network."
             )
         steps.append("what was written comes back unchanged")
     return steps

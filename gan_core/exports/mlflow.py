@@ -57,7 +57,7 @@ def mirror(connection: Connection, name: str, uri: str) -> str:
         from mlflow.environment_variables import MLFLOW_HTTP_REQUEST_MAX_RETRIES
         from mlflow.exceptions import MlflowException
     except ImportError as exc:
-        raise MirrorError("Runs are mirrored with the library of MLflow: pip install 'classgan[mlflow]'.") from exc
+        raise MirrorError("A copy to MLflow needs its library: pip install 'classgan[mlflow]'.") from exc
     if not MLFLOW_HTTP_REQUEST_MAX_RETRIES.is_set():
         MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(2)  # seven would take minutes when nobody is there
     try:

@@ -42,7 +42,7 @@ def test_what_was_pushed_comes_back(hub, tmp_path):
     door.commit("ada/digits", FILES, "x")
     path = door.fetch("ada/digits", "generator.safetensors", tmp_path / "cache")
     assert path.read_bytes() == FILES["generator.safetensors"]
-    with pytest.raises(HubError, match=r"has 2,048 bytes; more than 2,000 are not fetched"):
+    with pytest.raises(HubError, match=r"has 2,048 bytes; at most 2,000 are fetched"):
         door.fetch("ada/digits", "generator.safetensors", tmp_path / "other", largest=2_000)
     assert not (tmp_path / "other").exists()
 

@@ -163,7 +163,10 @@ def content(connection: Connection, model_id: int, name: str) -> bytes:
         has = _listed([artifact.name for artifact in artifacts(connection, model_id)])
         raise DataError(f"This model has no file {name!r}. It has: {has}.")
     if hashlib.sha256(row[0]).hexdigest() != row[1]:
-        raise DataError(f"{name} in the database is not what was put there: restore the database from a backup.")
+        raise DataError(
+            f"{name} is damaged in the database (another hash than when it was stored). Restore the database from a "
+            "backup."
+        )
     return row[0]
 
 
@@ -180,7 +183,7 @@ def add_data(
 ) -> tuple[DataVersion, bool]:
     """Keep this state of a data set; returns its version, and whether it is new: the same images are the same version."""
     if parted(name)[1] is not None:
-        raise DataError(f"{name!r} has a version, which is counted up by itself: write {parted(name)[0]}.")
+        raise DataError(f"{name!r} names a version, but versions are counted automatically: write {parted(name)[0]}.")
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"classgan data {name}",))
         made = connection.execute(
@@ -227,7 +230,8 @@ def require_data(connection: Connection, label: str, name: str, fingerprint: str
         count = f" of {version.images:,} images from {version.source}" if version else ""
         raise DataError(
             f"{name} is not {label} here: its {images:,} images have the fingerprint {fingerprint}, {label} has"
-            f" {expected}{count}. Restore them, or keep what is here as a version (classgan data register) and name that."
+            f" {expected}{count}. Restore them, or register these images as a version (classgan data register) "
+            "and name that one in the plan."
         )
 
 
