@@ -52,7 +52,7 @@ class Finding:
 
 
 class Doubt(Exception):
-    """Raised by a check: it works, but."""
+    """Raised by a check: it works, but not as it should."""
 
 
 class Trouble(Exception):
@@ -102,7 +102,8 @@ class Doctor:
         found = platform.python_version()
         if not (3, 11) <= sys.version_info < (3, 14):
             raise Trouble(
-                f"{found}, but 3.11, 3.12 or 3.13 is needed. Make an environment with one: python3.12 -m venv class"
+                f"this is {found}; classgan needs 3.11, 3.12 or 3.13. Make an environment with one of them: "
+                "python3.12 -m venv class"
             )
         return f"{found} on {platform.system()}"
 
@@ -114,7 +115,8 @@ class Doctor:
             folder = Path(spec.origin).resolve().parents[2] if spec and spec.origin else None
             if folder != ours:
                 raise Trouble(
-                    f"`{name}` would come from {folder}, not from {ours}. Use an environment of its own: python3 -m venv class"
+                    f"Python imports `{name}` from {folder}, not from {ours}. Install classgan into an "
+                    "environment of its own: python3 -m venv class"
                 )
         return f"installed in {ours}"
 
@@ -124,7 +126,7 @@ class Doctor:
         if other:
             here = ", ".join(f"{name} {found}" for name, found in other.items())
             raise Trouble(
-                f"{here} here, another version in the class. Get the same: pip install "
+                f"this machine has {here}, the class has another version. Install the class's: pip install "
                 + " ".join(f"'{n}=={wanted[n]}'" for n in other)
             )
         return ", ".join(f"{name} {number}" for name, number in wanted.items())
@@ -135,18 +137,19 @@ class Doctor:
         except OSError as exc:
             raise Trouble(
                 f"{self.invite.host}:{self.invite.port} does not answer ({exc}). Is the class up, and are you in its network? "
-                "On another network, ask your instructor; a firewall may be in between."
+                "If you are in another network, a firewall may block this port: ask your instructor."
             ) from exc
         return f"{self.invite.host}:{self.invite.port} answers"
 
     def pinned(self) -> str:
         if pin.pin_of(self._presented) != self.invite.pin:
             raise Trouble(
-                f"{self.invite.host} shows another certificate than the invite says: somebody is in between, or the class was made "
-                "anew. Nothing was sent to it. Ask your instructor for a new invite."
+                f"{self.invite.host} shows a certificate that isn't the one in the invite: a proxy or an attacker "
+                "is in between, or the instructor has made the class anew. Nothing was sent to it. Ask your "
+                "instructor for a new invite."
             )
         write_private(self.pem, self._presented)
-        return "is the one of the invite"
+        return "is the one in the invite"
 
     def login(self) -> str:
         try:
@@ -157,7 +160,9 @@ class Doctor:
                 raise Trouble(self._why_refused()) from exc
             raise Trouble(f"the class server answers {exc.code} {exc.reason}. Tell your instructor.") from exc
         except (OSError, ValueError) as exc:
-            raise Trouble(f"the class server can't be asked: {exc}.") from exc
+            raise Trouble(
+                f"the class server did not answer: {exc}. Try again; if it goes on, tell your instructor."
+            ) from exc
         return f"{self.invite.login} is known"
 
     def _why_refused(self) -> str:
@@ -174,7 +179,8 @@ class Doctor:
             asyncio.run(asyncio.wait_for(self._greet(), PATIENCE))
         except Exception as exc:
             raise Trouble(
-                f"the connection can't be upgraded to a websocket ({exc!r}). A proxy in between must let `Upgrade` pass."
+                f"the connection can't be upgraded to a websocket ({exc!r}). A proxy may block it: use another "
+                "network, or ask who runs the proxy to let `Upgrade` pass."
             ) from exc
         return "goes through"
 
@@ -205,7 +211,8 @@ class Doctor:
         offset = (datetime.now(UTC) - row[0]).total_seconds() if row else 0.0
         if abs(offset) > SKEW:
             raise Doubt(
-                f"{abs(offset):.0f} s {'fast' if offset > 0 else 'slow'}. Work counts all the same; let the system set the time by itself."
+                f"{abs(offset):.0f} s {'fast' if offset > 0 else 'slow'}. Your work still counts. Let the system "
+                "set the time automatically."
             )
         return f"{abs(offset):.1f} s off"
 
@@ -213,7 +220,8 @@ class Doctor:
         free = shutil.disk_usage(self.pem.parent).free
         if free < ROOM:
             raise Doubt(
-                f"{free / 1e9:.1f} GB left where {self.pem.parent} lies; {ROOM / 1e9:.0f} GB are better. Images are kept there."
+                f"{free / 1e9:.1f} GB free on the disk of {self.pem.parent}; resized images may need {ROOM / 1e9:.0f} "
+                "GB. Free some space, or set CLASSGAN_HOME to a folder on a larger disk."
             )
         return f"{free / 1e9:.0f} GB free"
 
@@ -241,7 +249,7 @@ class Doctor:
             started = time.perf_counter()
             contribute(plan, networks, images, (unit,) * 4, weights)
         except RuntimeError as exc:
-            raise Trouble(f"{name} can't compute: {exc}. Set CLASSGAN_DEVICE=cpu to go without it.") from exc
+            raise Trouble(f"{name} can't compute: {exc}. To use the CPU instead, set CLASSGAN_DEVICE=cpu.") from exc
         return f"{name}, {4 * len(grey) / (time.perf_counter() - started):,.0f} images/s of the demo's model"
 
     def data(self) -> str:
@@ -273,8 +281,8 @@ class Doctor:
             except GanError as exc:
                 raise Doubt(f"training {name!r}: {exc}") from exc
         if to_fetch:
-            return f"of {', '.join(to_fetch)} can be fetched; this machine computes as soon as the first file is here"
-        return f"of {', '.join(waiting)} is here" if waiting else "no training runs now"
+            return f"the images of {', '.join(to_fetch)} can be fetched; this machine computes as soon as it has the first file"
+        return f"the images of {', '.join(waiting)} are here" if waiting else "no training runs now"
 
     def _ask(self, path: str):
         token = b64encode(f"{self.invite.login}:{self.invite.secret}".encode()).decode()

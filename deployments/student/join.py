@@ -1,4 +1,4 @@
-"""`classgan join`: from one line of text to a machine that works for the class, and goes on working."""
+"""`classgan join`: joins a class with one line of text, and keeps this machine at work for it."""
 
 import os
 import platform
@@ -103,7 +103,7 @@ def join(line: str, machine: str, address: str, start: bool) -> None:
         )
         return
     console.print(
-        f"Working for the class as [bold]{name}[/bold]. Ctrl-C finishes the unit at hand, hands it in, and stops.",
+        f"Working for the class as [bold]{name}[/bold]. Ctrl-C finishes the unit at hand, submits it, and stops.",
         soft_wrap=True,
     )
     _work(invite, mine, machine)
@@ -125,7 +125,7 @@ def examine(invite: Invite, mine: Membership) -> None:
         bad += [finding.check] if finding.outcome is Outcome.BAD else []
     if bad:
         raise InviteError(
-            f"This machine can't take part yet: {', '.join(bad)}. The lines above say what to do; then call it again."
+            f"This machine can't take part yet: {', '.join(bad)}. The lines above say what to do. Then run this command again."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a server says stays data on a student's machine: the shift's process starts here, and the worker locks itself too.
+"""Locks a student's machine against its server: what a server sends stays data. The shift's process starts here, and the worker locks itself too.
 
 Prefect's client turns some answers into objects. A state may name a result to fetch, a storage block to fetch it with,
 and a serializer, by default pickle: whoever answers for the server could so run what they like, although the flow is
@@ -39,7 +39,7 @@ def lock() -> None:
 
 def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
     # A ValueError as well: data that Prefect can't read as such a result then stays what it is.
-    raise io.UnsupportedOperation("refused: this machine makes no objects, files or imports out of what a server says")
+    raise io.UnsupportedOperation("refused: what a server sends becomes no object, file or import on this machine")
 
 
 if __name__ == "__main__":

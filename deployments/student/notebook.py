@@ -57,7 +57,7 @@ class NotebookWorker:
             self.stop()
 
     def stop(self) -> None:
-        """Let it finish the unit at hand, hand it in, and end. Interrupted once more, it ends at once."""
+        """Let it finish the unit at hand, submit it, and end. Interrupted once more, it ends at once."""
         self._interrupt()
         try:
             self._show()

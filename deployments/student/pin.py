@@ -1,4 +1,4 @@
-"""The pin of a class's certificate: what an invite says of it, and how a student's machine recognises the class.
+"""The pin of a class's certificate: an invite carries it, and a student's machine recognises the class by it.
 
 It is the SHA-256 of the certificate's public key, as in RFC 7469: the class may make a new certificate around the same key.
 """

@@ -110,7 +110,7 @@ def test_the_doctor_says_that_the_data_can_be_fetched_or_why_not(classroom, face
     doctor.database = classroom.student_url("ada")
     try:
         with Coordinator(classroom.url, "test", plan, classroom.cache):
-            assert "of test (2 files) can be fetched" in doctor.data()
+            assert "the images of test (2 files) can be fetched" in doctor.data()
             assert not list((tmp_path / "home").rglob("*.parquet"))
             monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
             with pytest.raises(Doubt, match=r"training 'test': .* `pip install 'classgan\[hub\]'"):
