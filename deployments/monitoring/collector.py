@@ -55,7 +55,7 @@ class ClassCollector(Collector):
         seconds = time.monotonic() - began
         return [
             is_up(True),
-            _gauge("database_read_seconds", "How long reading all this took.", seconds),
+            _gauge("database_read_seconds", "Seconds that reading these metrics from the database took.", seconds),
             *families(found),
         ]
 
@@ -90,8 +90,8 @@ def families(v: ClassMetrics) -> list[Metric]:
         _gauge("trainings", "Trainings by state.", [((state,), n) for state, n in v.states.items()], "state"),
         *_of_trainings(v.trainings),
         _gauge("queue_trainings", "Trainings that wait in the queue.", queued),
-        _gauge("queue_longest_wait_seconds", "How long the one that waits longest has waited, in all.", v.longest_wait),
-        _gauge("queue_gpu_memory_bytes", "The most memory a GPU that a queued training asks for.", v.wanted_gpu_memory_mb * MIB),
+        _gauge("queue_longest_wait_seconds", "Longest wait of a training in the queue.", v.longest_wait),
+        _gauge("queue_gpu_memory_bytes", "Largest GPU memory that a queued training asks for.", v.wanted_gpu_memory_mb * MIB),
         _gauge("workers", "Workers by presence: heard of within a minute, within five, longer ago.", [((p,), n) for p, n in v.presences.items()], "presence"),
         _gauge("workers_unnamed", "Workers that have no metrics of their own, because there are too many.", missing),
         _gauge("workers_out_of_memory", "Workers online whose last message says that memory ran out.", v.starved),
@@ -127,8 +127,8 @@ def _of_workers(found: Sequence[metrics.WorkerMetrics]) -> list[Metric]:
     return [
         _gauge("worker_images_per_second", "Measured from accepted work.", [((w.name,), w.images_per_second) for w in found], "worker"),
         _gauge("worker_silent_seconds", "Seconds since a worker was last heard of.", [((w.name,), w.seconds_silent) for w in found], "worker"),
-        _gauge("worker_units", "Units that a worker has in hand.", [((w.name,), w.units_in_hand) for w in found], "worker"),
-        _gauge("worker_gpu_memory_bytes", "Memory of a worker's GPU, as it says itself.", memory, "worker"),
+        _gauge("worker_units", "Units that a worker has leased.", [((w.name,), w.units_in_hand) for w in found], "worker"),
+        _gauge("worker_gpu_memory_bytes", "Memory of a worker's GPU, as the worker reports it.", memory, "worker"),
     ]  # fmt: skip
 
 

@@ -179,9 +179,7 @@ class ClassServer:
         """What is asked of trainings, by anybody."""
         inside = {**_with_authorization(scope, None), WHO: person.login}
         if not person.is_instructor and (person.in_flight >= AT_SERVICE or not person.requests.take()):
-            slow = problem(
-                429, "These are more requests than a person makes. Wait a little.", headers={"Retry-After": "2"}
-            )
+            slow = problem(429, "Too many requests. Wait 2 seconds, then try again.", headers={"Retry-After": "2"})
             await slow(inside, receive, send)
             return
         person.in_flight += 1

@@ -135,7 +135,7 @@ def checked_login(login: str) -> str:
     if not LOGIN.fullmatch(login) or TAKEN.fullmatch(login):
         raise RosterError(
             f"{login!r} can't be a login: up to 31 small letters, digits and underscores, a letter first. "
-            "instructor, postgres, prefect, public, none and what begins with pg_ or classgan mean something else."
+            "instructor, postgres, prefect, public, none and names that begin with pg_ or classgan are reserved."
         )
     return login
 

@@ -107,7 +107,7 @@ class Logins:
             found = dict(await asyncio.to_thread(self._ask))
         except Exception as exc:  # noqa: BLE001  whatever the database's driver raises: the class goes on
             if not self._is_blind:
-                log.warning("Who the students are can't be read now, the last answer stays: %s", exc)
+                log.warning("The list of students can't be read now; the last one stays in use: %s", exc)
             self._is_blind = True
             return
         self._is_blind = False

@@ -212,7 +212,9 @@ class StudentApi:
         records = [record for record in ask.body.get("", []) if isinstance(record, dict)][:LOG_RECORDS]
         mentioned = {record["flow_run_id"] for record in records if is_uuid(record.get("flow_run_id"))}
         if len(mentioned) > OPEN_RUNS:  # each of them is looked up
-            raise Refused(403, f"These lines are about more than {OPEN_RUNS} runs, as many as a student may have open.")
+            raise Refused(
+                403, f"These log lines name more than {OPEN_RUNS} runs, the most that a student may have open."
+            )
         own = {str(run) for run in await self._shifts.owned(ask.login, [UUID(run) for run in mentioned])}
         kept = [
             {
@@ -226,19 +228,19 @@ class StudentApi:
             if is_uuid(record.get("flow_run_id")) and str(UUID(record["flow_run_id"])) in own
         ]
         if records and not kept:
-            raise Refused(403, "None of these lines is about a run of yours.")
+            raise Refused(403, "None of these log lines belongs to a run of yours.")
         self._require_space(ask.person, sum(len(str(record["message"])) + 200 for record in kept))
         return await self._pass(ask, "POST", "/logs/", kept)
 
     async def create_artifact(self, ask: Ask) -> Answer:
         if not is_uuid(run := ask.body.get("flow_run_id")):
-            raise Refused(403, "An artifact of a student's belongs to one of their runs.")
+            raise Refused(403, "A student's artifact must belong to one of their runs.")
         await self._shifts.require_own(ask.login, UUID(run))
         key = ask.body.get("key")
         if not isinstance(key, str) or not re.fullmatch(r"shift(-[a-z0-9-]{1,40})?", key):
-            raise Refused(403, "An artifact of a student's is called `shift`, or begins with `shift-`.")
+            raise Refused(403, "A student's artifact must be called `shift`, or by a name that begins with `shift-`.")
         if ask.body.get("type") != "markdown":
-            raise Refused(403, "An artifact of a student's is markdown.")
+            raise Refused(403, "A student's artifact must be markdown.")
         artifact = {"key": key, "type": "markdown", "flow_run_id": str(UUID(run)), **self._artifact_text(ask)}
         return await self._pass(ask, "POST", "/artifacts/", artifact)
 
@@ -258,7 +260,7 @@ class StudentApi:
 
     def _require_space(self, person: Person, size: int) -> None:
         if not person.written.take(size):
-            raise Refused(429, "You wrote a lot in a short time. Wait a little.")
+            raise Refused(429, "You have written too much in a short time. Wait a little.")
 
 
 Handler = Callable[[StudentApi, Ask], Awaitable[Answer]]

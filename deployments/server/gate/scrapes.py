@@ -1,4 +1,4 @@
-"""`/metrics` of the class server: who may read it, and reading that nobody else waits for."""
+"""`/metrics` of the class server: who may read it, and a read for which nobody else has to wait."""
 
 import asyncio
 import hashlib

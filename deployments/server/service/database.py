@@ -1,4 +1,4 @@
-"""What the service asks of the class's database: the same as the commands, with the caller's rights before it."""
+"""What the service asks of the class's database: the same calls as the commands, after a check of the caller's rights."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""Refusals as problem details (RFC 9457): a sentence, and for what was given the field, the value and what is possible."""
+"""Turns errors into problem details (RFC 9457): a sentence, and for each bad field its name, its value and what is possible."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def answer_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def _unforeseen(request: Request, exc: Exception) -> Response:  # uvicorn's log has the traceback
-        return problem(500, f"This is a fault of the class server: {type(exc).__name__}. Its log says more.")
+        return problem(500, f"The class server has failed: {type(exc).__name__}. Its log says more.")
 
 
 def of(exc: GanError) -> Response:
@@ -68,7 +68,7 @@ def of(exc: GanError) -> Response:
         case SchemaOutdated():
             return problem(503, str(exc), headers=LATER)
         case StoreError() if isinstance(exc.__cause__, psycopg.DataError):
-            return problem(422, "Something in this holds characters or numbers that PostgreSQL can't keep.")
+            return problem(422, "A value holds characters or numbers that PostgreSQL can't store.")
         case _:
             return problem(500, str(exc))
 

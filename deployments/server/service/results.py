@@ -1,4 +1,4 @@
-"""What a training leaves behind: history, figures, log, samples, generator."""
+"""Routes for the results of a training: history, figures, log, samples, generator."""
 
 from pathlib import Path as File
 from typing import Annotated, Any

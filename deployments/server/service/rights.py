@@ -1,4 +1,4 @@
-"""Who may do what: the instructor everything, a student what concerns their own trainings. What isn't theirs isn't there."""
+"""Who may do what: the instructor everything, a student what concerns their own trainings. Others' trainings don't exist for them (404)."""
 
 import getpass
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Caller:
         if settings().student_trainings == 0:
             raise Refused(
                 403,
-                "Students submit no trainings in this class. The instructor may allow it: CLASSGAN_STUDENT_TRAININGS.",
+                "In this class, students may not submit trainings. The instructor can allow it with CLASSGAN_STUDENT_TRAININGS.",
             )
         if not self.may_submit:
             raise Refused(403, f"The account that runs the class is called {self.login}, too. Ask for another login.")
@@ -83,7 +83,7 @@ class Caller:
         if demand.priority > 0:
             faults.append(f"priority is {demand.priority}: a student's is 0 or lower")
         if faults:
-            raise PlanError("This is the instructor's to submit:\n  " + "\n  ".join(faults))
+            raise PlanError("Only the instructor may submit this:\n  " + "\n  ".join(faults))
 
     def require_room(self, connection: Connection) -> None:
         """Raises Refused (403) if the newest of their trainings that run or wait is one too many."""

@@ -1,4 +1,4 @@
-"""The machines: listed for everybody, drained by the instructor."""
+"""Routes for machines: everybody may list them, the instructor may drain them."""
 
 from typing import Annotated
 

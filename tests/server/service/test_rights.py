@@ -93,7 +93,7 @@ def test_a_students_plan_costs_the_instructor_nothing_more(service, connection):
 def test_who_may_not_submit_is_told_so(monkeypatch, connection):
     """As a class is until the instructor allows it; nor may one who is called like the account that runs the class."""
     assert Settings.model_fields["student_trainings"].default == 0
-    for allowed, account, said in ((0, "root", "Students submit no trainings"), (3, "ada", "Ask for another login")):
+    for allowed, account, said in ((0, "root", "may not submit trainings"), (3, "ada", "Ask for another login")):
         monkeypatch.setenv("CLASSGAN_STUDENT_TRAININGS", str(allowed))
         monkeypatch.setattr("getpass.getuser", lambda account=account: account)
         our_settings.cache_clear()

@@ -29,7 +29,7 @@ def test_the_whole_life_of_a_training(service, base, cache, connection):
     assert made.headers["location"] == "/classgan/v1/trainings/life"
     status = made.json()
     assert (status["state"], status["position_in_queue"], status["name"]) == ("queued", 1, "life")
-    assert "no worker was ever here" in status["message"]
+    assert "no worker has joined yet" in status["message"]
     assert status["metadata"]["owner"] == "ada"
     assert status["metadata"]["plan"]["quorum"] == 48
 
@@ -123,7 +123,7 @@ def test_the_samples_of_both_systems_guides_are_understood_and_say_why_not(servi
     """As they stand: an image classifier and a text classifier, which are no GANs. With a GAN in them, they are trained."""
     said = service.refused(422, "instructor", "POST", "/trainings", TASK)
     assert "model is 'resnet50', which is no GAN of this class: choose dcgan or spectral" in said
-    assert "weight_decay (got '0.0001') has no counterpart" in said
+    assert "weight_decay (got '0.0001') is unknown here" in said
     answer = service.ask_as("instructor", "POST", "/trainings", JOB).json()
     assert {"model", "data", "FC_SIZE", "learning_rate_g"} <= {fault["field"] for fault in answer["errors"]}
     missing = {"metadata": {k: v for k, v in JOB["metadata"].items() if k != "train_data_version_hash"}}
@@ -132,7 +132,7 @@ def test_the_samples_of_both_systems_guides_are_understood_and_say_why_not(servi
     params = {"model": "dcgan", "dataset": "mnist", "optimizer": "adam", "batch_size": "64", "momentum": "0.5"}
     task = service.ok("instructor", "POST", "/trainings", TASK | {"params": params})
     assert task["metadata"]["demand"]["gpus"] == 2
-    assert "no worker was ever here" in task["message"] or "no machine that was ever here" in task["message"]
+    assert "no worker has joined yet" in task["message"] or "no machine of this class" in task["message"]
     job = JOB["metadata"] | {"algorithm": "dcgan", "dataset_id": "digits"}
     job |= {"parameters": {"LR": "0.004", "EPOCHS": "10", "PARALLEL_INSTANCES": "3"}}
     status = service.ok("instructor", "POST", "/trainings", {"metadata": job})
