@@ -49,5 +49,5 @@ def control(
             said.append(
                 {"pause": verbs.pause, "resume": verbs.resume, "cancel": verbs.cancel}[action](connection, name, AUTHOR)
             )
-    log.info(" ".join(said) or "Nothing was asked for.")
+    log.info(" ".join(said) or "Nothing to do: name an action, or knobs to change.")
     return " ".join(said)

@@ -1,4 +1,4 @@
-"""Ledger → grade sheet."""
+"""Write every student's work and mark as files, from the ledger."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What placement looks at and what it answers: frozen values, in images, images a second and MB."""
+"""The values that placement reads and returns, frozen: machines, trainings, bids, placements. Units: images, images a second, MB."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

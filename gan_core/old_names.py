@@ -1,4 +1,4 @@
-"""Modules that others import by name and that stand elsewhere now: whoever asks for the old name reads the new one."""
+"""Old names of modules that have moved: an import of an old name gets the module under its new name."""
 
 import sys
 from importlib.abc import MetaPathFinder

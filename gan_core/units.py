@@ -1,4 +1,4 @@
-"""The nouns: frozen values that travel between the floors."""
+"""The values that all layers share, frozen: units, leases, measures, states, verdicts, event kinds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Pause, resume, cancel or change a training, on a person's word. Each answers with a sentence for that person."""
+"""Pause, resume, cancel or change a training when a person asks for it. Each answers that person with a sentence."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal

@@ -1,4 +1,4 @@
-"""A start of `train` by hand: at once if there is room, through the queue if not."""
+"""Start a training by hand: at once if a place is free, through the queue if not."""
 
 from gan_core.errors import TrainingError
 from gan_core.plan import Plan
@@ -25,7 +25,8 @@ def enter_queue(name: str, plan: Plan, demand: Demand) -> str | None:
         if row := trainings.find(connection, name):
             if demand not in (Demand(), before := Demand(**submissions.demand_of(connection, row.id))):
                 raise TrainingError(
-                    f"{name!r} exists and asks for {before}, not for {demand}. Leave that out to continue it, or choose another name."
+                    f"{name!r} exists with another demand: {before}, not {demand}. Leave demand at its default to "
+                    "continue it, or choose another name."
                 )
             return None
         running = sum(e.wanted.started for e in survey(connection, rules).entries.values())

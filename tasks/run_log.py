@@ -1,4 +1,4 @@
-"""What a run says, in the terminal and in the Prefect UI: our own lines, and an error of ours as its sentence alone."""
+"""Show a run's log in the terminal and in the Prefect UI: our own lines, and an error of ours as its sentence alone."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Curves: the measured values pale, their moving mean bold."""
+"""Draws the curves of the class page: measured values pale, their moving mean bold."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""What has become of the class's pods, in sentences. Pure: what the Kubernetes API answers goes in, as it came (JSON)."""
+"""Says what has become of each pod of the class, in sentences. Pure functions of what the Kubernetes API answers (JSON)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

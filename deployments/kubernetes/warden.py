@@ -1,4 +1,4 @@
-"""Ends what can't go on, with the reason. Prefect itself only says that no pod succeeded, waits for an image that can't be
+"""The warden: ends runs of pods that can't go on, with the reason. Prefect itself only says that no pod succeeded, waits for an image that can't be
 pulled for as long as Kubernetes does, and leaves the pod of a cancelled run alone.
 """
 

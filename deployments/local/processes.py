@@ -1,4 +1,4 @@
-"""Child processes and ports: found free, ended in order, nothing left behind."""
+"""Child processes and ports: finds free ports, ends processes in order, leaves nothing behind."""
 
 import signal
 import socket

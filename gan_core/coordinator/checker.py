@@ -1,4 +1,4 @@
-"""Recomputes some of what students hand in, beside the training: whoever did not do the work loses its credit."""
+"""Checks: recomputes some contributions beside the training; an invalid one loses its credit."""
 
 import logging
 import time
@@ -125,7 +125,7 @@ class Checker:
         except Interrupted:
             raise
         except Exception as exc:  # noqa: BLE001  whatever it is, nobody is accused for it, and the others are checked
-            log.warning("A contribution of %s can't be checked here, it is let go: %s", waiting.worker, exc)
+            log.warning("A contribution of %s can't be checked here and stays unchecked: %s", waiting.worker, exc)
             self.link.call(lambda c: checks.let_go(c, waiting.contribution_id))
             return True
         seconds = time.monotonic() - started
@@ -138,7 +138,7 @@ class Checker:
         except StoreUnreachable:
             raise
         except StoreError as exc:  # or this one would be tried for ever, and no other
-            log.warning("What a check of %s said can't be recorded, it is let go: %s", waiting.worker, exc)
+            log.warning("The result of a check of %s can't be recorded and is dropped: %s", waiting.worker, exc)
             self.link.call(lambda c: checks.let_go(c, waiting.contribution_id))
         log.info(
             "Checked a contribution of %s to iteration %d in %.1f s: %s",

@@ -1,4 +1,4 @@
-"""States on their way to the database and back.
+"""Writes checkpoints to the database, and restores a training's state from them.
 
 Checkpoints are written behind: a crash before one is complete only means repeating a few iterations more, from the
 contributions that are still there.

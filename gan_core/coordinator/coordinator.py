@@ -1,4 +1,4 @@
-"""One process's hold on one training: lock, state, and the verbs of an iteration. Numerics and store meet here.
+"""The coordinator of one training: it holds the lock and the state, and makes each step of an iteration. Numerics and store meet here.
 
 Whatever happens to this process, a new one continues from what is durable: the last checkpoint, and the accepted
 contributions since then, which lead to the very same weights.

@@ -1,4 +1,4 @@
-"""Is this contribution what honest ones look like? Compared with the others of its round, student by student.
+"""Gates: refuse a contribution that differs too much from the others of its iteration, compared student by student.
 
 A contribution leaves a sketch: its lengths, and its directions folded to a few thousand numbers with signs that nobody
 knows beforehand. When a round is about to close, its sketches are compared. Every limit is a median over students, so

@@ -1,4 +1,4 @@
-"""The lead of a training: a lock, a term and a sign of life, so that one coordinator publishes and another can step in."""
+"""The lead of a training: a lock, a term and a heartbeat, so that one coordinator publishes and a standby can take over."""
 
 import logging
 import threading
@@ -57,7 +57,11 @@ class Leadership:
                     self._name,
                 )
             if leader_lock.depose_silent(connection, self._training_id, SILENT):
-                log.warning("The coordinator of %r has been silent for %.0f s: cut off.", self._name, SILENT)
+                log.warning(
+                    "The coordinator of %r has sent no heartbeat for %.0f s: its connection is ended.",
+                    self._name,
+                    SILENT,
+                )
             self.step()
             time.sleep(LOOK)
         if self.term is None:
@@ -65,7 +69,9 @@ class Leadership:
                 log.warning("Taking over training %r.", self._name)
             self.term = term
         elif term != self.term:
-            raise LeadLost(f"Another coordinator has led training {self._name!r} meanwhile; this one's state is old.")
+            raise LeadLost(
+                f"Another coordinator has led training {self._name!r} meanwhile, so this one's state is out of date."
+            )
 
     def leave(self) -> None:
         """Orderly end: whoever comes next has nothing to take over. The connection that leads is closed by its owner."""

@@ -1,4 +1,4 @@
-"""One iteration's contributions on their way into the sum, which is built in unit order whoever comes first.
+"""Collects the contributions of one iteration into their sum, in unit order whatever order they arrive in.
 
 Each is looked at twice: alone when it comes, beside the others when the round is about to close. One that is refused
 then is taken out of the sum exactly: the sum is built again, from the payloads of those that stay.

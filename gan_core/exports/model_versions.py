@@ -1,4 +1,4 @@
-"""From the files of a training to a version of its model."""
+"""Keeps the files of a training as a version of its model."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What this machine is, as far as PyTorch and the standard library know."""
+"""Finds out this machine's devices and hardware, with PyTorch and the standard library."""
 
 import os
 import platform

@@ -103,7 +103,7 @@ def _tensors(plan: Plan) -> list[tuple[Part, TensorSpec]]:
 def _require_same(file: safetensors.safe_open, expected: dict[str, tuple[Part, TensorSpec]]) -> None:
     found = set(file.keys())
     if found != expected.keys():
-        raise ValueError(f"it lacks or adds {sorted(found ^ expected.keys())[:3]}")
+        raise ValueError(f"tensors that are missing or not expected: {sorted(found ^ expected.keys())[:3]}")
     for name, (_, spec) in expected.items():
         piece = file.get_slice(name)
         shape, kind = tuple(piece.get_shape()), piece.get_dtype()

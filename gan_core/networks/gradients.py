@@ -1,4 +1,4 @@
-"""What a machine computes. The only file that calls backward: one network in, its own gradient out.
+"""Computes contributions. The only file that calls backward: one network in, its own gradient out.
 
 Both kinds of contribution are built from the same two gradients. All randomness (noise, mirroring) comes from the
 unit's seed and is drawn on the CPU, so that anybody can recompute a unit on any device.

@@ -1,4 +1,4 @@
-"""Weights + one aggregated contribution → the next weights. What the coordinator holds, and how it moves."""
+"""The coordinator's state, and its step: weights and one aggregated contribution give the next weights."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Many contributions → one. Each rule is fed one contribution at a time, in unit order, and asked once.
+"""Combines many contributions into one. Each rule gets one contribution at a time, in unit order, and gives its result once.
 
 `mean` keeps one vector however many contributions come. The robust rules need all of them at once: those are spooled
 to a temporary file and read back in blocks, so memory stays bounded for any class size.

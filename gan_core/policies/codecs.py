@@ -1,4 +1,4 @@
-"""Tensors ⇄ bytes, for contributions and weights.
+"""Encodes tensors as bytes and decodes them, for contributions and weights.
 
 A payload is a safetensors file whose header is fully known beforehand: names, types, shapes and offsets follow from
 the plan's model and the codec. Decoding compares the header with the one that must be there, then the checksum, and

@@ -1,4 +1,4 @@
-"""Data set → the order of an epoch → units. A unit is a pure function of the plan and a position, so nothing is stored."""
+"""Samplers: put a data set into the order of an epoch and cut it into units. A unit is a pure function of the plan and a position, so nothing is stored."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +64,10 @@ def progressive(pool: Pool) -> np.ndarray:
     of its rank by detail, times 1 - m, and a random place, times m, puts it; m = e / MIXED_AFTER, at most 1.
     """
     if pool.detail is None:
-        raise DataError("The sampler `progressive` goes by the images' detail, and it isn't known here.")
+        raise DataError(
+            "The sampler `progressive` needs to know each image's detail, and this data has no such figure. Choose "
+            "`shuffled`."
+        )
     ranks = np.empty(pool.images)
     ranks[np.argsort(pool.detail, kind="stable")] = np.arange(pool.images)
     mixed = min(1.0, pool.epoch / MIXED_AFTER)

@@ -1,4 +1,4 @@
-"""Whether a contribution is the work that its lease asked for: it is laid beside a recomputation.
+"""Validates a contribution: is it the work of its lease? It is compared with a recomputation.
 
 Local steps amplify rounding from step to step. Honest results of 100 steps on two machines may have a cosine of 0.5, less than
 that of a cheat who computed half of the batches. So a claimed change is taken apart: which share of each stretch of the

@@ -1,4 +1,4 @@
-"""How good are the samples: a Frechet distance in the features of a small classifier, trained on the spot.
+"""Measures the quality of samples: a Frechet distance in the features of a small classifier, trained on the spot.
 
 The distance of Heusel et al. 2017 (arXiv:1706.08500), with a classifier of this very data in place of Inception: no
 download, seconds on a CPU. Comparable between trainings on the same data and program version, not with published FID.

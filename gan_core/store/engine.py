@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that come back, and its errors in our words."""
+"""Connections to PostgreSQL that reconnect by themselves, and its errors translated into ours."""
 
 import logging
 import random

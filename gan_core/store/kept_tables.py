@@ -1,4 +1,4 @@
-"""The tables of what stays of a training: its history, its samples, its runs, the versions of its models and data."""
+"""The tables that stay after a training: its history, its samples, its runs, the versions of its models and data."""
 
 from sqlalchemy import (
     BigInteger,

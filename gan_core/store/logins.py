@@ -1,4 +1,4 @@
-"""Who may come in. A student has one login: a PostgreSQL role and a name at the class server, with the same random secret.
+"""The students' logins. Each is a PostgreSQL role and a name at the class server, with the same random secret.
 
 A secret has 192 random bits, so it can't be guessed and a fast hash hides it as well as a slow one would. We keep only
 the hash, PostgreSQL only a SCRAM verifier: whoever reads our tables can't log in with what is there.

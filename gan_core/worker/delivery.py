@@ -1,4 +1,4 @@
-"""A training's images on their way to a student's machine: it computes with the first shard while the others come."""
+"""Fetches a training's images to a student's machine, which computes with the first shard while the others come."""
 
 import logging
 import threading

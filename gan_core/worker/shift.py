@@ -234,7 +234,7 @@ class Shift:
         def beat() -> None:
             self._watchdog.feed()
             if lease.id in self._lost:
-                raise LeaseLost("given up, since somebody else was faster or its time had run out")
+                raise LeaseLost("given up: another machine was faster, or the lease ran out")
 
         return beat
 

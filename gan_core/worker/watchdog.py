@@ -1,4 +1,4 @@
-"""Whether a machine's computing moves. A machine that is alive but stuck must not keep its lease."""
+"""The watchdog: notices when a machine is alive but its computing is stuck, so that it does not keep its lease."""
 
 import time
 from dataclasses import dataclass

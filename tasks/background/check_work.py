@@ -1,4 +1,4 @@
-"""Recompute some of what students hand in, beside the training."""
+"""Recompute some contributions beside the training, to check them."""
 
 import logging
 import os

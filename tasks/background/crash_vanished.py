@@ -1,4 +1,4 @@
-"""Show shifts whose machine vanished as crashed in Prefect, going by our own signs of life: Prefect has none."""
+"""Show shifts whose machine vanished as crashed in Prefect, judged by our own heartbeats: Prefect has none."""
 
 import logging
 from collections.abc import Collection

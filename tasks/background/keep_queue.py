@@ -56,13 +56,13 @@ def _keep(url: str, reaching: Callable[[], AbstractContextManager[None]], ended:
                 link.call(lambda c: advance(c, client))
                 complained = False
             except GanError as exc:
-                log.warning("The queue could not look: %s", exc)
+                log.warning("The queue could not read trainings and machines: %s", exc)
             except Exception as exc:  # noqa: BLE001  whatever it is, the next look may go better
                 if not complained:
                     away = isinstance(exc, httpx.HTTPError | PrefectException)
                     log.warning(
                         "%s, so the queue starts nothing for now: %r",
-                        "Prefect does not answer" if away else "A look failed",
+                        "Prefect does not answer" if away else "A pass of the queue failed",
                         exc,
                     )
                     complained = True

@@ -1,4 +1,4 @@
-"""Signs of life of a training as events in Prefect, so that an automation can tell when it stops moving."""
+"""Send a training's progress to Prefect as events, so that an automation can tell when it stops moving."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Machines and trainings as placement sees them, and what it decided. The database's view: a student's word is only what hardware there is."""
+"""Reads machines and trainings for placement, and writes its decisions. Of a machine, only the hardware is the student's own word."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Trainings on their way through the queue: submitted, moved, called. All of it by the instructor's login."""
+"""Writes to the queue: submits, moves and calls trainings, always with the instructor's login."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What whoever looks on may read: the views of schema `watch`. Few queries, each cheap however long a training is."""
+"""Reads what every viewer may see: the views of schema `watch`. Few queries, each cheap however long a training is."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
