@@ -87,6 +87,7 @@ def _start(connection: "Connection", client: SyncPrefectClient, call: "Call") ->
     while True:
         run = client.create_flow_run_from_deployment(
             deployment,
+            name=f"train {call.name}",  # as the flow calls it once it begins
             parameters={"name": call.name, "plan": call.plan},
             idempotency_key=f"queue-{call.name}-{call.training_id}-{number}",
         )

@@ -19,6 +19,8 @@ log = logging.getLogger("classgan.supply")
 
 SECONDS = 2.0  # between looks; a worker polls every 2 s too
 LOOKS = 15  # between two looks for machines that vanished
+WAITING = "shift (waiting)"  # a shift's name until somebody takes it: the flow gives the run its own as it begins
+LEFT_OVER = "shift (not needed)"
 LEAD = 1  # shifts kept waiting beyond the workers that have none: whoever has a second device takes it
 
 
@@ -88,6 +90,7 @@ def _supply(ended: threading.Event, cluster: Cluster) -> None:
             cluster.top_up(client, is_over=True)
             for run in runs_of_shifts(client, StateType.SCHEDULED, StateType.PENDING):
                 client.set_flow_run_state(run.id, Cancelled(message="No training needs it any more."))
+                client.update_flow_run(run.id, name=LEFT_OVER)
         except Exception as exc:  # noqa: BLE001  left-over shifts end by themselves when they find nothing to do
             log.info("Left-over shifts were not cancelled: %s", exc)
 
@@ -104,5 +107,5 @@ def top_up(client: SyncPrefectClient) -> int:
     )
     missing = max(LEAD, len(online) - len(taken)) - len(waiting)
     for _ in range(missing):
-        client.create_flow_run_from_deployment(client.read_deployment_by_name(SHIFT).id)
+        client.create_flow_run_from_deployment(client.read_deployment_by_name(SHIFT).id, name=WAITING)
     return max(0, missing)

@@ -27,8 +27,8 @@ class PlayedPrefect:
         assert name == "train/train"
         return SimpleNamespace(id=uuid4())
 
-    def create_flow_run_from_deployment(self, deployment, *, parameters, idempotency_key) -> SimpleNamespace:
-        fresh = SimpleNamespace(id=uuid4(), parameters=parameters, state=State(type=StateType.SCHEDULED))
+    def create_flow_run_from_deployment(self, deployment, *, name, parameters, idempotency_key) -> SimpleNamespace:
+        fresh = SimpleNamespace(id=uuid4(), name=name, parameters=parameters, state=State(type=StateType.SCHEDULED))
         return self.runs.setdefault(idempotency_key, fresh)
 
     def set_flow_run_state(self, run, state, force) -> None:
@@ -62,6 +62,7 @@ def test_a_coordinator_that_is_called_twice_is_one_run(started):
     assert started() == 1
     (run,) = started.prefect.runs.values()
     assert run.parameters == {"name": "test", "plan": {"seed": 1}}
+    assert run.name == "train test"  # before it begins, too
 
 
 @pytest.mark.parametrize("kind", [StateType.COMPLETED, StateType.CRASHED, StateType.CANCELLED])

@@ -1,0 +1,65 @@
+"""What Prefect shows of shifts that nobody works: their names say so. Prefect's client is played."""
+
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+from prefect.client.schemas.objects import StateType
+
+from tasks.background import supply_shifts
+from tasks.background.supply_shifts import Cluster, top_up
+
+
+class PlayedPrefect:
+    """A class with three machines online; remembers the runs that it is asked for."""
+
+    def __init__(self) -> None:
+        self.runs: dict[object, SimpleNamespace] = {}
+
+    def read_workers_for_work_pool(self, pool: str, **asked: object) -> list[str]:
+        return ["ada", "grace", "alan"]
+
+    def read_deployment_by_name(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(id=uuid4())
+
+    def create_flow_run_from_deployment(self, deployment: object, *, name: str = "polar-raccoon") -> None:
+        run = SimpleNamespace(id=uuid4(), name=name, state_type=StateType.SCHEDULED)
+        self.runs[run.id] = run
+
+    def read_flow_runs(self, *, flow_run_filter, **asked: object) -> list[SimpleNamespace]:
+        return [run for run in self.runs.values() if run.state_type in flow_run_filter.state.type.any_]
+
+    def set_flow_run_state(self, run: object, state) -> None:
+        self.runs[run].state_type = state.type
+
+    def update_flow_run(self, run: object, *, name: str) -> None:
+        self.runs[run].name = name
+
+
+@pytest.fixture
+def prefect(monkeypatch) -> PlayedPrefect:
+    """The played Prefect, also for whoever asks for a client."""
+    played = PlayedPrefect()
+    monkeypatch.setattr(supply_shifts, "get_client", lambda **asked: nullcontext(played))
+    monkeypatch.setattr(supply_shifts, "vanished_shifts", lambda client: set())
+    return played
+
+
+def names(prefect: PlayedPrefect) -> set[str]:
+    return {run.name for run in prefect.runs.values()}
+
+
+def test_a_shift_that_waits_for_a_machine_is_called_so(prefect):
+    assert top_up(prefect) == 3
+    assert names(prefect) == {"shift (waiting)"}
+
+
+def test_a_shift_that_nobody_took_is_not_called_waiting_any_more(prefect):
+    ended = threading.Event()
+    ended.set()  # it looks once, then tidies up
+    supply_shifts._supply(ended, Cluster("digits", lambda: 0))
+    assert len(prefect.runs) == 3
+    assert {run.state_type for run in prefect.runs.values()} == {StateType.CANCELLED}
+    assert names(prefect) == {"shift (not needed)"}
