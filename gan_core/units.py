@@ -7,6 +7,11 @@ from enum import StrEnum
 from types import MappingProxyType
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of them, as people say it: "1 unit", "2 units", "1,000 images"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 class UnitState(StrEnum):
     """Where a unit is. The database holds the same four words."""
 

@@ -9,6 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from gan_core.files import write_whole
 from gan_core.settings import settings
+from gan_core.units import counted
 from tasks.background import artifacts
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def status_line(overview: "ledger.Overview", progress: float) -> str:
     """Iteration, losses, speed and time left, in one line."""
     parts = [
         f"iteration {overview.iteration:,}",
-        f"{overview.images:,} images seen",
+        f"{counted(overview.images, 'image')} seen",
         f"{overview.images_per_second:,.0f} images/s",
     ]
     if overview.last:

@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from gan_core.units import counted
+
 TRAINING, RANK, RUN = "classgan/training", "classgan/rank", "prefect.io/flow-run-id"  # labels of a Job and its pod
 
 IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
@@ -69,7 +71,7 @@ def summary(training: str, pods: Sequence[Pod]) -> str:
     words = {Fate.RUNNING: "runs", Fate.STUCK: "is stuck", Fate.WAITING: "waits"}
     state = next((words[fate] for fate in order if counts[fate]), "is idle")
     parts = ", ".join(f"{counts[fate]} {fate}" for fate in Fate if counts[fate])
-    return f"{training} {state} in the cluster: {len(pods)} pods, {parts}."
+    return f"{training} {state} in the cluster: {counted(len(pods), 'pod')}, {parts}."
 
 
 def gone(runs: Iterable[Mapping[str, Any]], pods: Iterable[Pod]) -> list[Pod]:

@@ -26,6 +26,7 @@ from gan_core.errors import GanError, StoreError
 from gan_core.files import write_private
 from gan_core.store import student
 from gan_core.store.engine import connect, translated
+from gan_core.units import counted
 
 ROOM = 2 << 30  # bytes: a cache of CelebA at 64x64 and what PyTorch unpacks
 SKEW = 30.0  # seconds; Prefect's own times come from the student's clock
@@ -200,7 +201,7 @@ class Doctor:
                 row = connection.execute("SELECT images FROM student.my_credit()").fetchone()
         except StoreError as exc:
             raise Trouble(f"{exc} Ask your instructor.") from exc
-        return f"lets {self.invite.login} in, with {row[0] if row else 0:,} images so far"
+        return f"lets {self.invite.login} in, with {counted(row[0] if row else 0, 'image')} so far"
 
     def clock(self) -> str:
         try:
@@ -269,7 +270,7 @@ class Doctor:
             try:
                 if training.shards:  # fetched while it works: enough that it can be
                     source = find_source(training.data_source or plan.data, settings().cache, settings().data)
-                    to_fetch.append(f"{name} ({len(source.parts)} file{'s' if len(source.parts) > 1 else ''})")
+                    to_fetch.append(f"{name} ({counted(len(source.parts), 'file')})")
                     continue
                 open_images(
                     plan.data,

@@ -15,6 +15,7 @@ from deployments.student.join import Membership
 from gan_core.settings import settings
 from gan_core.store import student
 from gan_core.store.engine import connect
+from gan_core.units import counted
 
 GLANCE = 0.2  # seconds between looks at what the worker says
 
@@ -73,7 +74,9 @@ class NotebookWorker:
         with connect(Doctor(invite, mine.pem).database) as connection:
             units, images, seconds = student.my_credit(connection)
         works = "works" if self._process.poll() is None else "has stopped"
-        print(f"{invite.login}: {units:,} units, {images:,} images, {seconds:,.0f} s counted. This machine {works}.")
+        print(
+            f"{invite.login}: {counted(units, 'unit')}, {counted(images, 'image')}, {seconds:,.0f} s counted. This machine {works}."
+        )
 
     def _interrupt(self) -> None:
         with suppress(ProcessLookupError):

@@ -25,7 +25,7 @@ from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import encode, payload_size
 from gan_core.store.coordinator import events, runs, trainings, unit_queue, versions
 from gan_core.store.engine import Link, wait_for_notice
-from gan_core.units import EventKind, TrainingState
+from gan_core.units import EventKind, TrainingState, counted
 
 log = logging.getLogger("classgan.coordinator")
 
@@ -235,7 +235,7 @@ class Coordinator:
                     why = f"its deadline of {deadline:.0f} s has passed" if late else "the other units were given up"
                     self._note(
                         EventKind.CLOSED_EARLY,
-                        f"Iteration {number} closed with {round_.images} of {quorum} images: {why}.",
+                        f"Iteration {number} closed with {round_.images:,} of {counted(quorum, 'image')}: {why}.",
                     )
                 self._aggregate = round_.aggregate
                 self._tell()

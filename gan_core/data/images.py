@@ -19,7 +19,7 @@ from gan_core.data.vision import torchvision
 from gan_core.errors import DataError
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units
-from gan_core.units import Shard, WorkUnit
+from gan_core.units import Shard, WorkUnit, counted
 
 GAP, GAP_GREY = 2, 128  # pixels between the images of a grid, and their brightness
 
@@ -65,7 +65,7 @@ class ImageSet:
         outside = wanted[(wanted < 0) | (wanted >= len(self))]
         if len(outside):
             raise DataError(
-                f"There is no image {outside[0]}: {self.name} has {len(self):,} images here, numbered from 0. "
+                f"There is no image {outside[0]}: {self.name} has {counted(len(self), 'image')} here, numbered from 0. "
                 "Copy the training's files to this machine unchanged.",
             )
         # NumPy, because PyTorch would wake all its threads for 70 µs of work, and wait for them on a busy machine.

@@ -12,6 +12,7 @@ from gan_core.store.coordinator import evaluations, trainings
 from gan_core.store.coordinator.evaluations import Evaluation
 from gan_core.store.viewers import ledger
 from gan_core.store.viewers.ledger import IterationRow
+from gan_core.units import counted
 
 TOLD = ("image_size", "channels", "model", "latent_dim", "generator_width", "discriminator_width", "loss")
 TOLD_OF_TRAINING = (
@@ -123,15 +124,15 @@ def card(told: TrainingRecord, source: str, iteration: int, images: int, picture
     parts = [
         f"# {told.name}",
         f"A generator of {plan.image_size}x{plan.image_size} {'grey' if plan.channels == 1 else 'colour'} images, trained by a class "
-        f"on {_counted(told.machines, 'machine')} of {_counted(told.students, 'student')} with classgan: "
-        f"after iteration {iteration:,}, with {images:,} images seen.",
+        f"on {counted(told.machines, 'machine')} of {counted(told.students, 'student')} with classgan: "
+        f"after iteration {iteration:,}, with {counted(images, 'image')} seen.",
         *shown,
         "## Draw images",
         f"```sh\n{install}classgan generate {source} --count 64 --out images.png\n```",
         "The files are safetensors: loading them runs no code. `generator.safetensors` is the moving average of the generator's weights (EMA), "
         "`discriminator.safetensors` the discriminator as it was, for those who want to train on; `config.json` has the plan.",
         "## Data",
-        f"{_data(plan)}, {told.data_images:,} images{', half of them shown mirrored' if plan.mirror else ''}. The images are not part of this repository; "
+        f"{_data(plan)}, {counted(told.data_images, 'image')}{', half of them shown mirrored' if plan.mirror else ''}. The images are not part of this repository; "
         "their own licence and the consent of those they show are matters of their source.",
         "## Training",
         f"{_table(plan, TOLD + TOLD_OF_TRAINING)}",
@@ -162,8 +163,8 @@ def report(told: TrainingRecord, pictures: dict[str, str]) -> str:
     ]
     parts = [
         f"# {told.name}: report",
-        f"{told.iteration:,} iterations, {told.images:,} images seen ({told.images / max(1, told.data_images):.1f} passes over {told.data_images:,}), "
-        f"{_duration(told.seconds)} of training, {_counted(told.machines, 'machine')} of {_counted(told.students, 'student')}.",
+        f"{counted(told.iteration, 'iteration')}, {counted(told.images, 'image')} seen ({told.images / max(1, told.data_images):.1f} passes over {told.data_images:,}), "
+        f"{_duration(told.seconds)} of training, {counted(told.machines, 'machine')} of {counted(told.students, 'student')}.",
         "## Quality",
         _quality(told.evaluations),
         *shown,
@@ -219,7 +220,3 @@ def _table(plan: Plan, names: tuple[str, ...]) -> str:
 
 def _duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from gan_core.machines import Machine, Wanted, fits
 from gan_core.scheduler.placement.place import Round, is_lifted
+from gan_core.units import counted
 
 QUICK, SLOW = 1.25, 0.6  # pace against the measured speeds: the two ends of an estimate
 
@@ -74,7 +75,7 @@ def _reason(
     if len(able) < w.min_workers:
         return cannot_ever(w, machines)
     online = [m for m in able if m.online]
-    need = f"needs {_workers(w.min_workers)}{' with ' + w.needs() if w.needs() else ''}"
+    need = f"needs {counted(w.min_workers, 'worker')}{' with ' + w.needs() if w.needs() else ''}"
     if len(online) < w.min_workers:
         such = f"{_count(len(online))} online, {len(able)} {'is' if len(able) == 1 else 'are'} known"
         missing = w.min_workers - len(online)
@@ -111,17 +112,13 @@ def cannot_ever(w: Wanted, machines: Sequence[Machine]) -> str:
     if not able:
         return f"no machine of this class has {needs} ({best}); it waits until such a machine joins"
     has = f" with {w.needs()}" if w.needs() else ""
-    return f"needs {_workers(w.min_workers)}{has}, but the class has only {len(able)}; it waits until more join"
+    return f"needs {counted(w.min_workers, 'worker')}{has}, but the class has only {len(able)}; it waits until more join"
 
 
 def _has(gpus: int, memory_mb: int) -> str:
     if not gpus:
         return "no GPU"
-    return f"{gpus} GPU{'s' if gpus > 1 else ''} with {memory_mb:,} MB"
-
-
-def _workers(count: int) -> str:
-    return f"{count} worker" + ("" if count == 1 else "s")
+    return f"{counted(gpus, 'GPU')} with {memory_mb:,} MB"
 
 
 def _count(count: int) -> str:

@@ -21,7 +21,7 @@ from gan_core.settings import Settings
 from gan_core.store.coordinator import trainings
 from gan_core.store.scheduler import placements, submissions
 from gan_core.store.scheduler.placements import Entry
-from gan_core.units import TrainingState
+from gan_core.units import TrainingState, counted
 
 log = logging.getLogger("classgan.queue")
 
@@ -67,7 +67,7 @@ class Survey:
                 cannot_ever(wanted, self.machines)
                 or "has no workers now: those that fit are offline, or work for trainings that come before it"
             )
-        return f"runs with {workers} worker" + ("" if workers == 1 else "s")
+        return f"runs with {counted(workers, 'worker')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

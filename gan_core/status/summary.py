@@ -1,7 +1,7 @@
 """What a training is doing, or waits for, in a sentence with the next step. From facts alone: a dead coordinator can't lie."""
 
 from gan_core.store.viewers.ledger import Overview
-from gan_core.units import TrainingState
+from gan_core.units import TrainingState, counted
 
 WORKER = "`classgan worker NAME` on this machine, or `prefect worker start --pool students` on a student's"
 
@@ -13,7 +13,7 @@ def summary(view: Overview) -> str:
     name, resume = view.name, f"Next: classgan resume {view.name}"
     match view.state:
         case TrainingState.SUCCEEDED:
-            return f"done after {view.iteration:,} iterations. More images: classgan generate {name}"
+            return f"done after {counted(view.iteration, 'iteration')}. More images: classgan generate {name}"
         case TrainingState.CANCELLED:
             return f"ended for good after iteration {view.iteration:,}. Another training needs another name."
         case TrainingState.FAILED:
@@ -49,16 +49,15 @@ def _alive(view: Overview) -> str:
 
 def _round(view: Overview) -> str:
     """Of the open iteration of a training that is led."""
-    have = f"{view.gathered:,} of {view.quorum:,} images"
+    have = f"{view.gathered:,} of {counted(view.quorum, 'image')}"
     if not view.open and not view.leased:
         return f"closing iteration {view.iteration:,} ({have}). Nothing to do."
     if not view.workers_online:
         return f"waiting for workers: 0 online, 1 needed. Next: start one with {WORKER}"
-    units = f"{view.leased} units are being computed" if view.leased != 1 else "1 unit is being computed"
-    workers = f"{view.workers_online} workers" if view.workers_online != 1 else "1 worker"
+    units = f"{counted(view.leased, 'unit')} {'is' if view.leased == 1 else 'are'} being computed"
     return (
         f"waiting for quorum: {have} of iteration {view.iteration:,} are in, {units}, {view.open} open, "
-        f"{workers} online. Nothing to do."
+        f"{counted(view.workers_online, 'worker')} online. Nothing to do."
     )
 
 

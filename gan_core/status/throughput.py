@@ -6,7 +6,7 @@ from statistics import quantiles
 
 from gan_core.plan import Plan
 from gan_core.store.viewers.watching import TimeBreakdown
-from gan_core.units import Presence, TrainingState
+from gan_core.units import Presence, TrainingState, counted
 
 FRESH = 3  # closed iterations before there is anything to foresee
 
@@ -21,7 +21,7 @@ def what_slows(state: TrainingState, pace: TimeBreakdown) -> list[str]:
     if not pace.online:
         return ["No machine is online, so no unit is computed. Start a worker."]
     if pace.iterations < FRESH:
-        return [f"Too early to tell: {pace.iterations} closed iterations, {FRESH} are needed."]
+        return [f"Too early to tell: {counted(pace.iterations, 'closed iteration')}, {FRESH} are needed."]
     answers = pace.accepted + pace.late + pace.refused
     shares = {
         "refused": (_share(pace.refused, answers), REFUSED),
@@ -63,8 +63,9 @@ def _sentence(name: str, share: str, pace: TimeBreakdown) -> str:
             )
         case _:
             return (
-                f"{pace.online - pace.busy} of {pace.online} machines have nothing to compute, and no unit is "
-                "open. `quorum: auto` makes work for each."
+                f"{pace.online - pace.busy} of {counted(pace.online, 'machine')} "
+                f"{'has' if pace.online - pace.busy == 1 else 'have'} nothing to compute, and no unit is open. "
+                "`quorum: auto` makes work for each."
             )
 
 
@@ -125,7 +126,7 @@ def health(presence: Presence, silent: float, units: int, busy_seconds: float, m
     if presence is not Presence.ONLINE:
         return f"silent for {spoken(silent)}" + ("; its units go to others" if units else "")
     if units:
-        return f"computes {units} unit{'s' if units != 1 else ''} for {spoken(busy_seconds)} now"
+        return f"computes {counted(units, 'unit')} for {spoken(busy_seconds)} now"
     return "ready, waits for units"
 
 

@@ -9,6 +9,7 @@ from gan_core.data.images import ImageSet, find_source, joined, prepared_part, r
 from gan_core.errors import DataError
 from gan_core.plan import checked_plan
 from gan_core.store.student import Assignment
+from gan_core.units import counted
 
 log = logging.getLogger("classgan.delivery")
 
@@ -78,7 +79,7 @@ class Delivery:
             log.info("Fetching the images of %r: %s.", self._training.name, data)
         source = find_source(data, self._cache, self._base, self._progress)
         if len(source.parts) != len(expected):
-            raise DataError(f"{data} has {len(source.parts)} files here, {len(expected)} in the training.")
+            raise DataError(f"{data} has {counted(len(source.parts), 'file')} here, {len(expected)} in the training.")
         shape = plan.image_size, plan.image_size, plan.channels
         part = prepared_part(source, number, shape, self._cache, self._progress)
         if (len(part.pixels), part.fingerprint) != (expected[number].images, expected[number].fingerprint):

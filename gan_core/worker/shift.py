@@ -22,7 +22,7 @@ from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.store import student
 from gan_core.store.engine import Link, wait_for_notice
-from gan_core.units import Lease, Measures, Submission, Verdict
+from gan_core.units import Lease, Measures, Submission, Verdict, counted
 from gan_core.worker.delivery import Delivery
 from gan_core.worker.watchdog import Watchdog
 
@@ -51,7 +51,7 @@ class Tally:
 
     def sentence(self) -> str:
         rate = self.images / self.seconds if self.seconds else 0.0
-        return f"{self.units} units, {self.images:,} images accepted, {rate:,.0f} images/s while computing"
+        return f"{counted(self.units, 'unit')}, {counted(self.images, 'image')} accepted, {rate:,.0f} images/s while computing"
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ def test_prepare_leaves_nothing_to_do_and_check_names_the_broken(classgan, photo
     assert "7 images of folder:photos are ready at 64x64." in classgan("prepare", photos)
     assert len(list((tmp_path / "home" / "cache").glob("folder-64x3-*/images.json"))) == 1
     said = classgan("check", photos)
-    assert "1 broken files are left out:" in said
+    assert "1 broken file left out:" in said
     assert "cats/torn.jpg" in said
 
 

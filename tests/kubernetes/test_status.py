@@ -57,7 +57,7 @@ def test_every_pod_has_its_reason_and_each_training_its_sentence(cluster, capsys
     assert f"{IMAGE!r} can't be pulled" in shown
     assert "not found [bold]" in shown  # what a cluster says is text, not markup
     assert "exceeded quota" in shown
-    assert "digits is stuck in the cluster: 1 pods, 1 stuck." in shown
+    assert "digits is stuck in the cluster: 1 pod, 1 stuck." in shown
     assert "faces runs in the cluster: 2 pods, 1 stuck, 1 running." in shown
     kubernetes.print_status("digits", "classgan")
     assert "faces" not in capsys.readouterr().out

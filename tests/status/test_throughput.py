@@ -10,7 +10,7 @@ from gan_core.networks.models import batch_norm_discriminator, generator, size_o
 from gan_core.presets import preset
 from gan_core.status.throughput import flops_per_image, health, seconds_left, spoken, what_slows
 from gan_core.store.viewers.watching import TimeBreakdown
-from gan_core.units import Presence, TrainingState
+from gan_core.units import Presence, TrainingState, counted
 
 SMOOTH = TimeBreakdown(
     iterations=20,
@@ -39,6 +39,8 @@ SMOOTH = TimeBreakdown(
         ({"alone_seconds": 50}, "the class waited for one straggler, most often Ada (laptop)."),
         ({"compute_seconds": 400}, "60% of the time of the leases goes into fetching weights"),
         ({"busy": 4}, "6 of 10 machines have nothing to compute, and no unit is open."),
+        ({"online": 2, "busy": 1}, "1 of 2 machines has nothing to compute, and no unit is open."),
+        ({"iterations": 1}, "Too early to tell: 1 closed iteration, 3 are needed."),
         ({"iterations": 2}, "Too early to tell: 2 closed iterations, 3 are needed."),
         ({"online": 0, "busy": 0}, "No machine is online"),
     ],
@@ -69,6 +71,13 @@ def test_what_is_left_is_a_range_that_follows_the_speeds():
 )
 def test_lengths_of_time_are_said_as_people_say_them(seconds, said):
     assert spoken(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "0 machines"), (1, "1 machine"), (2, "2 machines"), (1_000, "1,000 machines")]
+)
+def test_one_is_not_said_as_many(count, said):
+    assert counted(count, "machine") == said
 
 
 @pytest.mark.parametrize(

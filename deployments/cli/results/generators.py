@@ -9,6 +9,7 @@ from deployments.cli.output import console
 from deployments.cli.results.models import FILE, fetched
 from gan_core.errors import DataError, HubError
 from gan_core.files import write_whole
+from gan_core.units import counted
 
 commands = typer.Typer()
 
@@ -74,11 +75,11 @@ def generate_images(source: str, count: int, out: Path, seed: int) -> None:
     images = draw(generator.plan, generator.average, noise)
     if out.suffix == ".png":
         write_whole(out, pictures.png(grid(images, columns=max(1, round(count**0.5)))))
-        console.print(f"{count} images → {out}")
+        console.print(f"{counted(count, 'image')} → {out}")
         return
     for index in range(count):
         write_whole(out / f"{index:05d}.png", pictures.png(grid(images[index : index + 1], columns=1)))
-    console.print(f"{count} images → {out}/00000.png to {count - 1:05d}.png")
+    console.print(f"{counted(count, 'image')} → {out}/00000.png to {count - 1:05d}.png")
 
 
 def _generator_file(source: str) -> Path:
@@ -134,7 +135,9 @@ def push_training(name: str, repo: str) -> None:
     files = reports.repository(told, folder, f"hub:{target}", generator.iteration, generator.images)
     with console.status(f"pushing to {target}"):
         pushed = hub.commit(target, files, f"{name}: iteration {generator.iteration:,}")
-    console.print(f"{pushed.files} files after iteration {generator.iteration:,} → {pushed.url}", soft_wrap=True)
+    console.print(
+        f"{counted(pushed.files, 'file')} after iteration {generator.iteration:,} → {pushed.url}", soft_wrap=True
+    )
     console.print(f"Anybody who may see it: classgan generate hub:{target}", soft_wrap=True)
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from deployments.cli.output import console
 from gan_core.errors import RubricError, TrainingError
 from gan_core.files import write_private
+from gan_core.units import counted
 
 if TYPE_CHECKING:
     from gan_core.exports.grades import Row
@@ -80,7 +81,7 @@ def write_grades(out: Path | None, kind: str | None, rubric_file: Path | None) -
     rules = rubric.read(rubric_file)
     rows = _rows(rules)
     files = grades.write_all(out, rows, rules, kinds)
-    console.print(f"{len(rows)} students → {escape(', '.join(map(str, files)))}", soft_wrap=True)
+    console.print(f"{counted(len(rows), 'student')} → {escape(', '.join(map(str, files)))}", soft_wrap=True)
     lost = grades.unknown_to_moodle(rows)
     if lost and kind in ("moodle", "all"):
         console.print(
@@ -139,10 +140,10 @@ def explain_mark(login: str, rubric_file: Path | None) -> None:
     console.print(table)
     unit = "hours of a usual device of the kind" if rules.normalise else "100,000 images"
     for sentence in (
-        f"work: {one.images:,} images in {one.credited:,} credited contributions, with {one.devices or 'nothing'}; measured in {unit}.",
-        f"consistency: work on {one.active_days} days; 0 is all of it in one {rules.period}, 1 as much in each {rules.period} of the class.",
+        f"work: {counted(one.images, 'image')} in {counted(one.credited, 'credited contribution')}, with {one.devices or 'nothing'}; measured in {unit}.",
+        f"consistency: work on {counted(one.active_days, 'day')}; 0 is all of it in one {rules.period}, 1 as much in each {rules.period} of the class.",
         f"timeliness: {one.in_time:,} in time, {one.credited - one.in_time:,} after the due moment, {one.late:,} too late for credit.",
-        f"quality: {one.rejected:,} of {one.answers:,} contributions rejected; {one.checked:,} were recomputed, {one.invalid:,} invalid.",
+        f"quality: {one.rejected:,} of {counted(one.answers, 'contribution')} rejected; {one.checked:,} {'was' if one.checked == 1 else 'were'} recomputed, {one.invalid:,} invalid.",
         "All but work count as far as there is work (share). Rounded once at the end; the lines add up.",
     ):
         console.print(sentence, soft_wrap=True)

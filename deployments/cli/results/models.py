@@ -12,6 +12,7 @@ from rich.table import Table
 from deployments.cli.options import JsonOption
 from deployments.cli.output import console, print_json
 from gan_core.files import write_whole
+from gan_core.units import counted
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -64,7 +65,7 @@ def models_show(label: Label, as_json: JsonOption = False) -> None:
     known = f", kept as {', '.join(data)}" if data else ""
     lineage = {
         "model": f"{model.label}, kept {model.created_at:%d %b %Y %H:%M}",
-        "training": f"{model.training}, run {model.run}, after iteration {model.iteration:,} and {model.images:,} images",
+        "training": f"{model.training}, run {model.run}, after iteration {model.iteration:,} and {counted(model.images, 'image')}",
         "plan": f"{model.plan_hash} (classgan runs show {model.training} --json)",
         "code": f"classgan {model.code_version}",
         "data": f"{model.data_source}, fingerprint {model.data_fingerprint}{known}",

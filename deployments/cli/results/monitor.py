@@ -18,7 +18,7 @@ from rich.text import Text
 
 from deployments.cli.output import console, figures, presence_cell, print_json, word
 from gan_core.errors import StackError
-from gan_core.units import Presence, TrainingState
+from gan_core.units import Presence, TrainingState, counted
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -154,12 +154,12 @@ def _line(seen: Look) -> str:
     losses = f" · loss G {last.g_loss:.2f} D {last.d_loss:.2f}" if last else ""
     online = sum(m.presence is Presence.ONLINE for m in seen.machines)
     only = "".join(
-        f" · {m.name}: {m.images:,} images, {_health(m)}" for m in seen.machines[:1] if len(seen.machines) == 1
+        f" · {m.name}: {counted(m.images, 'image')}, {_health(m)}" for m in seen.machines[:1] if len(seen.machines) == 1
     )
     waiting = f" · {len(seen.queue)} in the queue" if seen.queue else ""
     return (
         f"{view.name} · {view.state} · iteration {view.iteration:,}{losses} · {view.images_per_second:,.0f} images/s"
-        f" · {online} of {len(seen.machines)} machines online · left {_left(seen)}{only}{waiting}"
+        f" · {online} of {counted(len(seen.machines), 'machine')} online · left {_left(seen)}{only}{waiting}"
     )
 
 
@@ -189,7 +189,7 @@ def _picture(seen: Look) -> Group:
         facts.add_row("losses", f"G {view.last.g_loss:.3f}", f"D {view.last.d_loss:.3f}")
         right = (f"real {view.last.d_real_accuracy:.0%}", f"generated {view.last.d_fake_accuracy:.0%}")
         facts.add_row("D is right on", *right)
-    facts.add_row("speed", f"{view.images_per_second:,.0f} images/s", f"{view.images:,} images seen")
+    facts.add_row("speed", f"{view.images_per_second:,.0f} images/s", f"{counted(view.images, 'image')} seen")
     facts.add_row("left", _left(seen), "")
     return Group(
         Panel(facts, title=f"{view.name}: {view.state}", expand=False),
@@ -204,13 +204,17 @@ def _queue(waiting: list[dict[str, Any]]) -> list[Text]:
     """A line for each of the first that wait; none if nothing does."""
     lines = [Text(f"{r['position']}. {r['name']}: {r['reason']}", no_wrap=True, overflow="ellipsis") for r in waiting]
     more = len(lines) - QUEUE
-    return lines[:QUEUE] + ([Text(f"… and {more:,} more wait: classgan queue", style="dim")] if more > 0 else [])
+    return lines[:QUEUE] + (
+        [Text(f"… and {more:,} more {'waits' if more == 1 else 'wait'}: classgan queue", style="dim")]
+        if more > 0
+        else []
+    )
 
 
 def _table(machines: list[watching.MachineView], room: int) -> Group:
     table = figures("machine", "state", "units", "images", "img/s", "how it is", words=["machine", "how it is"])
     for m in machines[:room]:
-        counted = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}")
-        table.add_row(word(m.name), presence_cell(m.presence), *counted, word(_health(m)))
+        shown = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}")
+        table.add_row(word(m.name), presence_cell(m.presence), *shown, word(_health(m)))
     hidden = len(machines) - room
     return Group(table, Text(f"… and {hidden:,} more" if hidden > 0 else "", style="dim"))

@@ -15,6 +15,7 @@ from deployments.cli.options import JsonOption
 from deployments.cli.output import console, print_json
 from gan_core.errors import DataError, MirrorError, TrainingError
 from gan_core.files import write_whole
+from gan_core.units import counted
 
 if TYPE_CHECKING:
     from gan_core.store.coordinator import runs
@@ -88,7 +89,7 @@ def runs_show(name: Name, as_json: JsonOption = False) -> None:
     _say(f"{name} {row.state}{f': {row.message}' if row.message else ''}")
     known = f", kept as {', '.join(d.label for d in data)}" if data else ""
     _say(
-        f"data {row.data_source or row.plan['data']}, {row.data_images:,} images, fingerprint {row.data_fingerprint}{known}"
+        f"data {row.data_source or row.plan['data']}, {counted(row.data_images, 'image')}, fingerprint {row.data_fingerprint}{known}"
     )
     if found:
         packages = ", ".join(f"{package} {version}" for package, version in found[0].packages.items())
@@ -242,7 +243,7 @@ def export_run(name: str, out: Path, by: runs.By) -> None:
     frame = pandas.DataFrame(rows)
     content = frame.to_csv(index=False).encode() if out.suffix == ".csv" else frame.to_parquet(index=False)
     write_whole(out, content)
-    _say(f"{len(frame):,} rows → {out}")
+    _say(f"{counted(len(frame), 'row')} → {out}")
 
 
 def mirror_run(name: str, uri: str) -> None:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from deployments.cli.options import JsonOption
 from deployments.cli.output import console, figures, presence_cell, print_json, show, word, worker_table
 from gan_core.errors import StoreUnreachable
-from gan_core.units import Presence
+from gan_core.units import Presence, counted
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -84,8 +84,8 @@ def leaderboard(as_json: JsonOption = False) -> None:
     for place, row in enumerate(standings, 1):
         name = word(f"{row.display_name} (you)", "bold") if row.is_me else word(row.display_name)
         speed = f"{row.images_per_second:,.0f}"
-        counted = (f"{row.units:,}", f"{row.images:,}", f"{row.machines:,}", speed)
-        table.add_row(str(place), name, presence_cell(row.presence), *counted)
+        shown = (f"{row.units:,}", f"{row.images:,}", f"{row.machines:,}", speed)
+        table.add_row(str(place), name, presence_cell(row.presence), *shown)
     show(table)
 
 
@@ -107,13 +107,13 @@ def my(as_json: JsonOption = False) -> None:
         print_json({**credit, "machines": machines})
         return
     console.print(
-        f"{images:,} images in {units:,} units, {spoken(seconds)} of computing: place {place} of {len(standings)}.",
+        f"{counted(images, 'image')} in {counted(units, 'unit')}, {spoken(seconds)} of computing: place {place} of {len(standings)}.",
         soft_wrap=True,
     )
     table = figures("machine", "state", "units", "images", "img/s", "late", "refused", words=["machine"])
     for m in machines:
-        counted = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}", f"{m.late:,}", f"{m.refused:,}")
-        table.add_row(word(m.machine), presence_cell(Presence.of(m.seconds_silent)), *counted)
+        shown = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}", f"{m.late:,}", f"{m.refused:,}")
+        table.add_row(word(m.machine), presence_cell(Presence.of(m.seconds_silent)), *shown)
     if machines:
         show(table)
     for m in machines:

@@ -20,7 +20,7 @@ from deployments.cli.output import console, open_with_bar, worker_table
 from deployments.cli.server.up import REFRESH, class_of, look_after, terminated_as_interrupt
 from deployments.cli.trainings.plans import plan_from
 from gan_core.errors import TrainingError
-from gan_core.units import TrainingState
+from gan_core.units import TrainingState, counted
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -172,7 +172,8 @@ def _summarise(connection: Connection, name: str, plan: Plan, started: float) ->
     table.add_row("iterations", f"{row.iteration} of {row.images / max(1, row.iteration):,.0f} images")
     table.add_row("images seen", f"{row.images:,}")
     table.add_row(
-        "who computed", ", ".join(f"{w.name} {w.units} units" for w in ledger.workers(connection, name) if w.units)
+        "who computed",
+        ", ".join(f"{w.name} {counted(w.units, 'unit')}" for w in ledger.workers(connection, name) if w.units),
     )
     table.add_row("time in all", str(timedelta(seconds=round(time.monotonic() - started))))
     console.print(table)

@@ -14,6 +14,7 @@ from rich.table import Table
 from deployments.cli.output import console
 from deployments.kubernetes.pods import Fate, Pod, gone, summary
 from gan_core.errors import StackError
+from gan_core.units import counted
 
 commands = typer.Typer(no_args_is_help=True, help="Let pods of a Kubernetes cluster compute for the class.")
 ImageOption = Annotated[str, typer.Option(help="Image made with deployments/kubernetes/Dockerfile, with its tag.")]
@@ -120,7 +121,7 @@ def make_pool(image: str, namespace: str, gpus: int | None, shifts: int) -> None
     }
     api("POST", "/deployments/", deployment)
     console.print(
-        f"The class has a pool [bold]{POOL}[/bold] of at most {shifts} pods at once, from {escape(image)}. "
+        f"The class has a pool [bold]{POOL}[/bold] of at most {counted(shifts, 'pod')} at once, from {escape(image)}. "
         "Start its worker: classgan kubernetes worker. Ask for pods: classgan change NAME --set cluster_shifts=4",
         soft_wrap=True,
     )

@@ -13,6 +13,7 @@ from deployments.cli.options import JsonOption
 from deployments.cli.output import console, print_json, show
 from gan_core.errors import RosterError, StackError, TrainingError
 from gan_core.files import write_private
+from gan_core.units import counted
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -183,7 +184,7 @@ def add_roster(path: Path, out: Path) -> None:
         console.print("Everybody in this roster is in the class already; nothing was changed.")
         return
     console.print(
-        f"{len(rows)} students came in. Their invites are in {out}: mail each line to its owner, then delete the file.",
+        f"{counted(len(rows), 'student')} came in. Their invites are in {out}: mail each line to its owner, then delete the file.",
         soft_wrap=True,
     )
 

@@ -148,7 +148,7 @@ def set_alarm(url: str, minutes: float) -> None:
         block = cast(
             UUID, Webhook(method="POST", url=url).save(ALARM, overwrite=True)
         )  # Prefect's types name its async twin, too
-        text = f"A training has not moved for {minutes:g} minutes. `classgan status` says what it waits for."
+        text = f"A training has not moved for {minutes:g} {'minute' if minutes == 1 else 'minutes'}. `classgan status` says what it waits for."
         Automation(
             name=ALARM,
             description="Made by `classgan alarm`.",
@@ -163,4 +163,6 @@ def set_alarm(url: str, minutes: float) -> None:
             ),
             actions=[CallWebhook(block_document_id=block, payload=json.dumps({"text": text}))],
         ).create()
-    console.print(f"When a training has not moved for {minutes:g} minutes, Prefect calls this address once.")
+    console.print(
+        f"When a training has not moved for {minutes:g} {'minute' if minutes == 1 else 'minutes'}, Prefect calls this address once."
+    )

@@ -15,6 +15,7 @@ from deployments.cli.options import JsonOption
 from deployments.cli.output import console, open_with_bar, print_json
 from gan_core.errors import DataError
 from gan_core.files import write_whole
+from gan_core.units import counted
 
 if TYPE_CHECKING:
     from gan_core.data.images import ImageSet
@@ -46,7 +47,9 @@ def data_prepare(name: DataArgument, image_size: SizeOption = None, channels: Ch
 
     plan = _plan(name, image_size, channels)
     images = open_with_bar(plan, settings().cache)
-    _say(f"{len(images):,} images of {_source(images)} are ready at {plan.image_size}x{plan.image_size}.")
+    _say(
+        f"{counted(len(images), 'image')} of {_source(images)} {'is' if len(images) == 1 else 'are'} ready at {plan.image_size}x{plan.image_size}."
+    )
     _say_broken(images)
 
 
@@ -77,7 +80,7 @@ def data_check(
     if row is not None and row.data_source and name == row.plan["data"]:
         plan = plan.changed(data=row.data_source)  # at the revision that it reads
     images = open_with_bar(plan, settings().cache)
-    _say(f"{len(images):,} images of {_source(images)}, fingerprint {images.fingerprint}.")
+    _say(f"{counted(len(images), 'image')} of {_source(images)}, fingerprint {images.fingerprint}.")
     _say_broken(images)
     if row is not None:
         require_same_data(images, row.data_fingerprint, row.data_images)
@@ -150,7 +153,7 @@ def data_register(
         )
     known = "" if is_new else ", as it was already"
     _say(
-        f"{version.images:,} images of {version.source}, fingerprint {version.fingerprint}, are {version.label}{known}."
+        f"{counted(version.images, 'image')} of {version.source}, fingerprint {version.fingerprint}, are {version.label}{known}."
     )
     _say(f"A plan names them: --set data={version.source} --set data_version={version.label}")
 
@@ -231,7 +234,7 @@ def _labels(images: ImageSet) -> str:
 
 def _say_broken(images: ImageSet) -> None:
     if images.skipped:
-        _say(f"{len(images.skipped):,} broken files are left out:")
+        _say(f"{counted(len(images.skipped), 'broken file')} left out:")
         for name in images.skipped:
             _say(f"  {name}")
 

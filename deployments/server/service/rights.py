@@ -13,6 +13,7 @@ from gan_core.scheduler.demand import Demand
 from gan_core.settings import settings
 from gan_core.store.scheduler import submissions
 from gan_core.store.scheduler.submissions import Ticket
+from gan_core.units import counted
 
 # What of a plan costs the instructor, or leads around the checks of credit: a student's has it as it stands.
 INSTRUCTORS = ("hub_repo", "checks", "cluster_shifts", "credit_late")
@@ -91,7 +92,7 @@ class Caller:
         if not self.is_instructor and (has := submissions.alive(connection, self.login)) > most:
             raise Refused(
                 403,
-                f"You have {has - 1} trainings that run or wait, and a student may have {most}. Cancel or pause one first.",
+                f"You have {counted(has - 1, 'training')} that {'runs or waits' if has == 2 else 'run or wait'}, and a student may have {most}. Cancel or pause one first.",
             )
 
     def require_priority(self, now: int, wanted: int) -> None:
