@@ -52,8 +52,9 @@ def status_line(overview: "ledger.Overview", progress: float) -> str:
     parts = [
         f"iteration {overview.iteration:,}",
         f"{counted(overview.images, 'image')} seen",
-        f"{overview.images_per_second:,.0f} images/s",
     ]
+    if overview.images_per_second:  # of one that is over there is no speed any more
+        parts.append(f"{overview.images_per_second:,.0f} images/s")
     if overview.last:
         parts.append(f"loss G {overview.last.g_loss:.2f} D {overview.last.d_loss:.2f}")
     if 0 < progress < 1 and overview.images_per_second:

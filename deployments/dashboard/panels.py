@@ -13,6 +13,7 @@ import streamlit as st
 from deployments.dashboard import charts, reading
 from gan_core.errors import SchemaOutdated, StoreError
 from gan_core.plan import Plan
+from gan_core.scheduler.outlook import clock
 from gan_core.status.summary import summary
 from gan_core.status.throughput import flops_per_image, health, seconds_left, spoken, what_slows
 from gan_core.store.viewers.watching import MachineView, TrainingView
@@ -107,6 +108,7 @@ def plain(text: str) -> str:
 
 
 def _status(url: str, training: TrainingView) -> None:
+    training = next(row for row in reading.trainings(url) if row.id == training.id)  # as it stands by now
     figures = reading.figures(url, training.id)
     view, plan = figures.overview, Plan.model_validate(training.plan)
     progress = plan.progress(view.iteration, view.position, view.data_images or 1)
@@ -121,12 +123,17 @@ def _status(url: str, training: TrainingView) -> None:
         "iteration": f"{view.iteration:,}{of}",
         "epochs": f"{epoch:,.2f}",
         "images seen": f"{view.images:,}",
-        "time left": _range(left),
-        "training since": spoken(_age(training)),
-        "images/s": f"{view.images_per_second:,.0f}",
-        "computing": _operations(operations),
-        "machines online": f"{figures.pace.online:,}",
+        "time of training": spoken(training.seconds_trained),
     }
+    if training.ended_at:
+        shown |= {"ended": clock(training.ended_at)}
+    else:
+        shown |= {
+            "time left": _range(left),
+            "images/s": f"{view.images_per_second:,.0f}",
+            "computing": _operations(operations),
+        }
+    shown |= {"machines online": f"{figures.pace.online:,}"}
     if view.last:
         shown |= {
             "G loss": f"{view.last.g_loss:.3f}",
@@ -142,10 +149,6 @@ def _metrics(shown: dict[str, str]) -> None:
     with st.container(horizontal=True):
         for label, value in shown.items():
             st.metric(label, value, width=150)
-
-
-def _age(training: TrainingView) -> float:
-    return (pd.Timestamp.now(tz="UTC") - pd.Timestamp(training.created_at)).total_seconds()
 
 
 def _range(left: tuple[float, float] | None) -> str:

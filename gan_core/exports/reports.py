@@ -41,16 +41,12 @@ class TrainingRecord:
     iteration: int
     images: int  # seen
     data_images: int
+    seconds: float  # of training, without pauses
     history: tuple[IterationRow, ...]
     evaluations: tuple[Evaluation, ...]
     machines: int
     students: int
     contributors: tuple[str, ...]  # display names of those who want to be named
-
-    @property
-    def seconds(self) -> float:
-        """Of training, without pauses between iterations."""
-        return sum(row.seconds for row in self.history)
 
 
 def training_record(connection: Connection, name: str) -> TrainingRecord:
@@ -63,6 +59,7 @@ def training_record(connection: Connection, name: str) -> TrainingRecord:
         iteration=row.iteration,
         images=row.images,
         data_images=row.data_images,
+        seconds=ledger.seconds_trained(connection, row.id),
         history=tuple(ledger.history(connection, row.id)),
         evaluations=tuple(evaluations.of_training(connection, row.id)),
         machines=len(workers),

@@ -185,7 +185,6 @@ def test_who_takes_runs_and_never_begins_them_keeps_nobody_else_without(gate):
         assert top_up(client) == 1
         assert top_up(client) == 0
     (found,) = gate.call("ada", "POST", "/work_pools/students/get_scheduled_flow_runs", {}).json()
-    assert found["flow_run"]["name"] == "shift (waiting)"
     for run in (*hoarded, found["flow_run"]["id"]):
         gate.end(run)
 

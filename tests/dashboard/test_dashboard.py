@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from deployments.dashboard import charts
 from deployments.dashboard.panels import plain
 from deployments.dashboard.serving import command
 from deployments.local.processes import tree_of
+from gan_core.scheduler.outlook import clock
+from gan_core.store.coordinator import runs
 from gan_core.store.viewers import watching
 
 PANELS = ["Samples", "What is slowing us down", "What happened", "Curves", "Leaderboard", "Machines"]
@@ -93,6 +96,30 @@ def test_a_training_of_one_machine_fills_every_panel(page, connection, tiny):
     assert len(charts_of(app)) == 4
     assert "waiting for quorum: 0 of 48 images" in texts(app).replace("\\", "")
     assert "Ada Lovelace (laptop) lost unit 3" in texts(app).replace("\\", "")
+
+
+def test_a_training_that_is_over_has_the_time_that_it_trained_and_its_end(page, connection, tiny):
+    training = fill(connection, 1, 30, tiny.changed(iterations=30))
+    connection.execute(
+        "UPDATE classgan.trainings SET created_at = now() - interval '3 days' WHERE id = %s", (training,)
+    )
+    runs.begin(connection, training, tiny.model_dump(mode="json"))
+    connection.execute(
+        "UPDATE classgan.runs SET first_iteration = 0, started_at = now() - interval '2 minutes'"  # a minute of preparation
+    )
+    assert {m.label: m.value for m in page().metric}["time of training"].startswith("1 min")
+    connection.execute("UPDATE classgan.trainings SET state = 'succeeded' WHERE id = %s", (training,))
+    connection.execute(
+        "UPDATE classgan.runs SET ended_at = now() - interval '2 days', started_at = now() - interval '3 days'"
+    )
+    connection.execute(
+        "UPDATE classgan.iterations SET opened_at = (SELECT ended_at FROM classgan.runs) - interval '16 s' WHERE number = 0"
+    )
+    st.cache_data.clear()
+    metrics = {m.label: m.value for m in page().metric}
+    assert metrics["time of training"] == "16 s"
+    assert metrics["ended"] == clock(datetime.now(UTC) - timedelta(days=2))
+    assert not {"time left", "images/s", "computing"} & metrics.keys()
 
 
 def test_the_slider_goes_back_through_the_samples(page, connection, tiny):

@@ -1,11 +1,14 @@
 """The role that may only look: what it can read, and that there is nothing else it can do. Tried from the catalogue."""
 
+from datetime import UTC, datetime
+
 import psycopg
 import pytest
 from crowd import SECRETS, fill
 
+from gan_core.store.coordinator import runs
 from gan_core.store.migrate import VIEWER_ROLE, migrate
-from gan_core.store.viewers import watching
+from gan_core.store.viewers import ledger, metrics, watching
 
 OURS = "nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema'"
 DENIED = (
@@ -153,3 +156,33 @@ def test_who_was_waited_for_alone_is_named(database, connection, tiny):
         pace = watching.pace(looking, training)
     assert pace.alone == "Ada Lovelace (laptop)"
     assert pace.alone_seconds == pytest.approx(20 * 0.25)
+
+
+def test_time_of_training_is_without_queue_preparation_and_pauses(connection, tiny):
+    """Two runs of ten seconds, with an hour between them and a minute of preparation before the first."""
+    training = fill(connection, 1, 30, tiny)
+    plan = tiny.model_dump(mode="json")
+    for number, (began, ended) in enumerate(((3_730, 3_660), (60, 50))):
+        runs.begin(connection, training, plan)
+        connection.execute(
+            "UPDATE classgan.runs SET started_at = now() - make_interval(secs => %s), ended_at = now() - make_interval(secs => %s),"
+            " first_iteration = %s WHERE ended_at IS NULL",
+            (began, ended, number),
+        )
+    connection.execute("UPDATE classgan.iterations SET opened_at = now() - interval '3670 seconds' WHERE number < 2")
+    (row,) = watching.trainings(connection)
+    assert (row.seconds_trained, row.ended_at) == (pytest.approx(20, abs=2), None)
+    assert ledger.seconds_trained(connection, training) == pytest.approx(20, abs=2)
+    connection.execute("UPDATE classgan.trainings SET state = 'succeeded'")
+    (row,) = watching.trainings(connection)
+    assert row.seconds_trained == pytest.approx(20, abs=2)
+    assert (datetime.now(UTC) - row.ended_at).total_seconds() == pytest.approx(50, abs=5)
+
+
+def test_a_training_that_is_over_has_no_speed_any_more(connection, tiny):
+    training = fill(connection, 1, 30, tiny)
+    assert watching.overview(connection, training).images_per_second > 0
+    connection.execute("UPDATE classgan.trainings SET state = 'succeeded'")
+    assert watching.overview(connection, training).images_per_second == 0
+    assert ledger.overview(connection, "faces").images_per_second == 0
+    assert metrics.read(connection).trainings[0].images_per_second == 0

@@ -78,7 +78,7 @@ class Overview:
     images: int  # seen
     position: int  # handed out
     data_images: int  # in the data set
-    images_per_second: float  # over the last minute
+    images_per_second: float  # over the last minute; 0 of one that doesn't run
     last: IterationRow | None
     quorum: int  # images that the open iteration needs
     gathered: int  # images that it has
@@ -189,12 +189,18 @@ def history(connection: Connection, training_id: int, limit: int = 1_000_000) ->
         ).fetchall()
 
 
+def seconds_trained(connection: Connection, training_id: int) -> float:
+    """How long it was led, without its time in the queue, its preparation and its pauses."""
+    row = connection.execute("SELECT seconds_trained FROM watch.trainings WHERE id = %s", (training_id,)).fetchone()
+    return row[0] if row else 0.0
+
+
 def overview(connection: Connection, name: str) -> Overview | None:
     """How this training stands; None if there is none of this name."""
     row = connection.execute(
         "SELECT t.id, t.state, t.message, t.iteration, t.images, t.position, t.data_images, coalesce(("
         "   SELECT sum(images) / greatest(1, extract(epoch FROM now() - min(opened_at))) FROM classgan.iterations AS i"
-        "   WHERE i.training_id = t.id AND i.images > 0 AND i.closed_at > now() - interval '1 minute'), 0)::float"
+        "   WHERE t.state = 'running' AND i.training_id = t.id AND i.images > 0 AND i.closed_at > now() - interval '1 minute'), 0)::float"
         " FROM classgan.trainings AS t WHERE t.name = %s",
         (name,),
     ).fetchone()

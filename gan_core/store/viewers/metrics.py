@@ -106,7 +106,7 @@ def _trainings(connection: Connection) -> list[TrainingMetrics]:
         " extract(epoch FROM now() - last.closed_at)::float AS iteration_age, coalesce(("
         "   SELECT sum(images) / greatest(1, extract(epoch FROM now() - min(opened_at))) FROM ("
         "     SELECT images, opened_at, closed_at FROM watch.iterations WHERE training_id = t.id ORDER BY number DESC LIMIT 500"
-        "   ) AS latest WHERE images > 0 AND closed_at > now() - interval '1 minute'), 0)::float AS images_per_second"
+        "   ) AS latest WHERE t.state = 'running' AND images > 0 AND closed_at > now() - interval '1 minute'), 0)::float AS images_per_second"
         " FROM (SELECT * FROM watch.trainings ORDER BY state::text = ANY (%s), id DESC LIMIT %s) AS t"
         " JOIN watch.rounds AS r ON r.training_id = t.id LEFT JOIN LATERAL ("
         "   SELECT g_loss, d_loss, closed_at FROM watch.iterations"

@@ -29,7 +29,8 @@ class TrainingView:
     state: TrainingState
     plan: dict[str, Any]  # without `data`, which may name a folder
     data_images: int
-    created_at: datetime
+    seconds_trained: float  # without its time in the queue, its preparation and its pauses
+    ended_at: datetime | None  # of one that is over
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", TrainingState(self.state))
@@ -124,7 +125,7 @@ def trainings(connection: Connection) -> list[TrainingView]:
     return _rows(
         connection,
         TrainingView,
-        "SELECT id, name, state, plan, data_images, created_at FROM watch.trainings ORDER BY id DESC",
+        "SELECT id, name, state, plan, data_images, seconds_trained, ended_at FROM watch.trainings ORDER BY id DESC",
     )
 
 
@@ -228,7 +229,7 @@ def overview(connection: Connection, training_id: int) -> Overview:
         "SELECT t.name, t.state, t.message, t.iteration, t.images, t.position, t.data_images, r.quorum, r.gathered, r.open, r.leased,"
         " (SELECT count(*) FROM watch.machines WHERE seconds_silent < 20),"
         " coalesce((SELECT sum(images) / greatest(1, extract(epoch FROM now() - min(opened_at))) FROM watch.iterations"
-        "   WHERE training_id = t.id AND images > 0 AND closed_at > now() - interval '1 minute'), 0)::float,"
+        "   WHERE t.state = 'running' AND training_id = t.id AND images > 0 AND closed_at > now() - interval '1 minute'), 0)::float,"
         " (SELECT min(seconds_silent) FROM watch.coordinators WHERE training_id = t.id AND leads),"
         " (SELECT count(*) FROM watch.coordinators WHERE training_id = t.id AND NOT leads AND seconds_silent < 10)"
         " FROM watch.trainings AS t JOIN watch.rounds AS r ON r.training_id = t.id WHERE t.id = %s",

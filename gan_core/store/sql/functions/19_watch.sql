@@ -2,7 +2,12 @@
 -- Read by the class page and by whoever logs in as classgan_viewer, the role that may read these and nothing else.
 CREATE VIEW watch.trainings AS
 SELECT id, name, state, classgan.public(message) AS message, iteration, images, position, data_images, plan - 'data' AS plan, created_at, updated_at,
-    memory_mb, CASE state WHEN 'queued' THEN waited_seconds + coalesce(extract(epoch FROM now() - waiting_since), 0)::float END AS seconds_waiting
+    memory_mb, CASE state WHEN 'queued' THEN waited_seconds + coalesce(extract(epoch FROM now() - waiting_since), 0)::float END AS seconds_waiting,
+    -- Somebody led it, and its images were open: from a run's first iteration to the run's end.
+    coalesce((SELECT sum(greatest(0, extract(epoch FROM coalesce(r.ended_at, now()) - greatest(r.started_at, i.opened_at))))
+        FROM classgan.runs AS r JOIN classgan.iterations AS i ON i.training_id = r.training_id AND i.number = r.first_iteration
+        WHERE r.training_id = trainings.id), 0)::float AS seconds_trained,
+    CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN (SELECT max(r.ended_at) FROM classgan.runs AS r WHERE r.training_id = trainings.id) END AS ended_at
 FROM classgan.trainings;
 
 CREATE VIEW watch.iterations AS
