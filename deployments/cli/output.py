@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from deployments.cli.tables import Listing
 from gan_core.units import Presence
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ COLOURS = {Presence.ONLINE: "green", Presence.IDLE: "yellow", Presence.OFFLINE: 
 
 
 def figures(*columns: str, words: Iterable[str] = ()) -> Table:
-    """A table whose columns keep their width in a narrow terminal; only those of `words` give way."""
+    """A live table, one line a row: its columns keep their width in a narrow terminal, only those of `words` give way."""
     table = Table()
     for name in columns:
         table.add_column(name, no_wrap=name not in words)
@@ -38,13 +39,13 @@ def word(text: str, style: str = "") -> Text:
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
-def show(table: Table) -> None:
-    """On a terminal as a table; into a pipe as plain lines with nothing cut."""
+def show(listing: Listing) -> None:
+    """On a terminal as a table that fits; into a pipe as plain lines. Nothing is cut."""
     if console.is_terminal:
-        console.print(table)
-    else:
-        table.box = None
-        Console(width=10_000).print(table)
+        console.print(listing, crop=False)
+        return
+    for line in listing.lines():
+        typer.echo(line)
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:
@@ -58,24 +59,24 @@ def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def presence_cell(presence: Presence) -> str:
-    return f"[{COLOURS[presence]}]{presence}[/]"
+def presence_cell(presence: Presence) -> Text:
+    return Text(presence, COLOURS[presence])
 
 
-def worker_table(workers: list[ledger.WorkerRow]) -> Table:
+def worker_table(workers: list[ledger.WorkerRow]) -> Listing:
     """Who computes, by accepted images."""
-    words = ("worker", "student", "device", "last message")
-    table = figures("worker", "student", "state", "units", "images", "img/s", "device", "last message", words=words)
+    columns = ("worker", "student", "state", "units", "images", "img/s", "device", "last message")
+    table = Listing(*columns, folds=("student", "last message"), spare=("device", "units"))
     for w in workers:
-        table.add_row(
-            word(w.name),
-            word(w.student),
+        table.add(
+            w.name,
+            w.student,
             presence_cell(Presence.of(w.seconds_silent)),
             f"{w.units:,}",
             f"{w.images:,}",
             f"{w.images_per_second or 0:,.0f}",
-            word(w.device),
-            word(w.message),
+            w.device,
+            w.message,
         )
     return table
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pandas
 import psycopg
@@ -114,11 +115,7 @@ def test_a_comparison_shows_what_differs_and_draws_the_curves(trained, classroom
         classroom.train(tiny.changed(learning_rate_g=5e-4), "slower")
     out = tmp_path / "comparison.png"
     said = classgan("runs", "compare", "lesson", "slower", "--out", str(out))
-    rows = {
-        line.split("│")[1].strip(): [c.strip() for c in line.split("│")[2:4]]
-        for line in said.splitlines()
-        if "│" in line
-    }
+    rows = {what: values for line in said.splitlines() for what, *values in [re.split("  +", line)]}
     assert rows["learning_rate_g"] == ["0.001", "0.0005"]
     assert rows["images seen"] == ["144", "144"]
     assert "batch_size" not in rows  # the same in both

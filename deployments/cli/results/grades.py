@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
-from deployments.cli.output import console
+from deployments.cli.output import console, show
+from deployments.cli.tables import Listing
 from gan_core.errors import RubricError, TrainingError
 from gan_core.files import write_private
 from gan_core.units import counted
@@ -117,17 +116,9 @@ def explain_mark(login: str, rubric_file: Path | None) -> None:
     if login not in rows:
         raise TrainingError(f"There is no student with the login {login!r}. Students: {', '.join(rows) or 'none yet'}.")
     one, mark = rows[login]
-    table = Table(
-        "",
-        "measured",
-        "in full from",
-        "share",
-        "brings at most",
-        "points",
-        box=box.SIMPLE if console.is_terminal else box.ASCII2,
-    )
+    table = Listing("part", "measured", "in full from", "share", "brings at most", "points")
     for line in mark.lines:
-        table.add_row(
+        table.add(
             line.name,
             f"{line.value:.4f}",
             f"{line.full_at:g}",
@@ -135,9 +126,9 @@ def explain_mark(login: str, rubric_file: Path | None) -> None:
             f"{line.of * rules.cap:.2f}",
             f"{line.points:.2f}",
         )
-    table.add_row("mark", "", "", "", f"{rules.points:g}", f"{mark.points:.2f}")
+    table.add("mark", "", "", "", f"{rules.points:g}", f"{mark.points:.2f}")
     console.print(f"{escape(one.display_name)} ({one.login}), rank {one.rank}")
-    console.print(table)
+    show(table)
     unit = "hours of a usual device of the kind" if rules.normalise else "100,000 images"
     for sentence in (
         f"work: {counted(one.images, 'image')} in {counted(one.credited, 'credited contribution')}, with {one.devices or 'nothing'}; measured in {unit}.",

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from deployments.cli.options import JsonOption
-from deployments.cli.output import console, print_json
+from deployments.cli.output import console, print_json, show
+from deployments.cli.tables import Listing
 from gan_core.files import write_whole
 from gan_core.units import counted
 
@@ -40,12 +40,13 @@ def models_list(
     if not found:
         console.print("No model is kept yet: it happens at a training's end, or with `classgan models keep TRAINING`.")
         return
-    table = Table("model", "training", "run", "iteration", "images seen", "Frechet", "kept")
+    columns = ("model", "training", "run", "iteration", "images seen", "Frechet", "kept")
+    table = Listing(*columns, folds=["kept"], spare=["images seen", "run"])
     for model in found:
         frechet = f"{model.figures['frechet']:.1f}" if model.figures else ""
         origin = model.training, str(model.run), f"{model.iteration:,}", f"{model.images:,}"
-        table.add_row(model.label, *origin, frechet, f"{model.created_at:%d %b %Y %H:%M}")
-    console.print(table)
+        table.add(model.label, *origin, frechet, f"{model.created_at:%d %b %Y %H:%M}")
+    show(table)
 
 
 @commands.command("show")
@@ -72,10 +73,10 @@ def models_show(label: Label, as_json: JsonOption = False) -> None:
     }
     for word, fact in lineage.items():
         console.print(f"{word:>9}  {fact}", markup=False, highlight=False, soft_wrap=True)
-    table = Table("file", "bytes", "SHA-256")
+    table = Listing("file", "bytes", "SHA-256")
     for file in files:
-        table.add_row(file.name, f"{file.bytes:,}", file.sha256[:16])
-    console.print(table)
+        table.add(file.name, f"{file.bytes:,}", file.sha256[:16])
+    show(table)
 
 
 @commands.command("fetch")

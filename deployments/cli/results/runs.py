@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from deployments.cli.options import JsonOption
-from deployments.cli.output import console, print_json
+from deployments.cli.output import console, print_json, show
+from deployments.cli.tables import Listing
 from gan_core.errors import DataError, MirrorError, TrainingError
 from gan_core.files import write_whole
 from gan_core.units import counted
@@ -50,7 +49,10 @@ def runs_list(
     if as_json:
         print_json(found)
         return
-    console.print(_table(found) if found else "Nothing ran yet. Start a training: classgan submit PLAN.")
+    if found:
+        show(_table(found))
+    else:
+        console.print("Nothing ran yet. Start a training: classgan submit PLAN.")
 
 
 @commands.command("show")
@@ -95,13 +97,14 @@ def runs_show(name: Name, as_json: JsonOption = False) -> None:
         packages = ", ".join(f"{package} {version}" for package, version in found[0].packages.items())
         _say(f"code classgan {found[0].code_version}, {packages}")
     _say(f"models {', '.join(m.label for m in made) or 'none yet'}")
-    console.print(_table(found))
-    console.print(
-        _figures(epochs, ("g_loss", "d_loss", "frechet", "wasserstein"), "epoch", "last_iteration", "images", "seconds")
-    )
-    console.print(
-        _figures(workers, ("images_per_second", "g_loss", "d_loss"), "worker", "student", "units", "images", "seconds")
-    )
+    measures = ("g_loss", "d_loss", "frechet", "wasserstein"), ("images_per_second", "g_loss", "d_loss")
+    for table in (
+        _table(found),
+        _figures(epochs, measures[0], "epoch", "last_iteration", "images", "seconds"),
+        _figures(workers, measures[1], "worker", "student", "units", "images", "seconds"),
+    ):
+        _say("")
+        show(table)
 
 
 @commands.command("compare")
@@ -136,7 +139,8 @@ def runs_compare(
         curves = {
             row.name: (ledger.history(connection, row.id), evaluations.of_training(connection, row.id)) for row in rows
         }
-    table = Table("", *names)
+        trained = [ledger.seconds_trained(connection, row.id) for row in rows]
+    table = Listing("what", *names)
     plans = [checked_plan(row.plan).model_dump() for row in rows]
     for knob in plans[0]:
         _add_if_different(table, knob, [plan[knob] for plan in plans])
@@ -144,18 +148,18 @@ def runs_compare(
     _add_if_different(table, "code", [run.code_version if run else "" for run in latest])
     for package in runs.PACKAGES:
         _add_if_different(table, package, [run.packages.get(package, "") if run else "" for run in latest])
-    if not table.row_count:
-        table.add_row("plan, data, versions", *["the same"] * len(names))
-    table.add_section()
-    ends = [(history[-1] if history else None, sum(r.seconds for r in history)) for history, _ in curves.values()]
-    table.add_row("iterations", *(f"{row.iteration:,}" for row in rows))
-    table.add_row("images seen", *(f"{row.images:,}" for row in rows))
-    table.add_row("minutes of training", *(f"{seconds / 60:.1f}" for _, seconds in ends))
+    if not table.rows:
+        table.add("plan, data, versions", *["the same"] * len(names))
+    table.section()
+    ends = [history[-1] if history else None for history, _ in curves.values()]
+    table.add("iterations", *(f"{row.iteration:,}" for row in rows))
+    table.add("images seen", *(f"{row.images:,}" for row in rows))
+    table.add("minutes of training", *(f"{seconds / 60:.1f}" for seconds in trained))
     for loss in ("g_loss", "d_loss"):
-        table.add_row(loss, *("" if last is None else f"{getattr(last, loss):.3f}" for last, _ in ends))
+        table.add(loss, *("" if last is None else f"{getattr(last, loss):.3f}" for last in ends))
     for figure in ("frechet", "wasserstein", "diversity", "coverage"):
-        table.add_row(figure, *(f"{getattr(e[-1], figure):.3g}" if e else "" for _, e in curves.values()))
-    console.print(table)
+        table.add(figure, *(f"{getattr(e[-1], figure):.3g}" if e else "" for _, e in curves.values()))
+    show(table)
     if len({row.data_fingerprint for row in rows}) > 1 or len({e[-1].protocol for _, e in curves.values() if e}) > 1:
         console.print("Their data or protocol differ: the figures of quality can't be compared.")
     write_whole(out, draw_comparison(curves))
@@ -190,37 +194,38 @@ def runs_mirror(
 TABLES = (".csv", ".parquet")
 
 
-def _table(found: Sequence[runs.Run]) -> Table:
-    table = Table("training", "run", "began", "ended", "iterations", "how", "plan", "code")
+def _table(found: Sequence[runs.Run]) -> Listing:
+    columns = ("training", "run", "began", "ended", "iterations", "how", "plan", "code")
+    table = Listing(*columns, folds=["how"], spare=["code", "plan", "ended"])
     for run in found:
         last = "" if run.last_iteration is None else f"{run.last_iteration:,}"
         ended = f"{run.ended_at:%d %b %H:%M:%S}" if run.ended_at else ""
         how = run.said + (f": {run.reason}" if run.reason else "")
-        table.add_row(
+        table.add(
             run.training,
             str(run.number),
             f"{run.started_at:%d %b %H:%M:%S}",
             ended,
             f"{run.first_iteration:,} → {last}",
-            escape(how),
+            how,
             run.plan_hash[:8],
             run.code_version,
         )
     return table
 
 
-def _figures(rows: Sequence[dict[str, Any]], figures: Sequence[str], *facts: str) -> Table:
+def _figures(rows: Sequence[dict[str, Any]], figures: Sequence[str], *facts: str) -> Listing:
     """A table of plain facts, then of figures."""
-    table = Table(*(column.replace("_", " ") for column in (*facts, *figures)))
+    table = Listing(*(column.replace("_", " ") for column in (*facts, *figures)), folds=["student"])
     for row in rows:
         shown = [f"{row[c]:,.0f}" if isinstance(row[c], int | float) else str(row[c]) for c in facts]
-        table.add_row(*map(escape, shown), *("" if row[c] is None else f"{row[c]:.3g}" for c in figures))
+        table.add(*shown, *("" if row[c] is None else f"{row[c]:.3g}" for c in figures))
     return table
 
 
-def _add_if_different(table: Table, what: str, values: Sequence[Any]) -> None:
+def _add_if_different(table: Listing, what: str, values: Sequence[Any]) -> None:
     if any(value != values[0] for value in values):
-        table.add_row(what, *(escape(str(value)) for value in values))
+        table.add(what, *map(str, values))
 
 
 def export_run(name: str, out: Path, by: runs.By) -> None:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 from deployments.cli.options import JsonOption
-from deployments.cli.output import console, figures, presence_cell, print_json, show, word, worker_table
+from deployments.cli.output import console, presence_cell, print_json, show, worker_table
+from deployments.cli.tables import Listing
 from gan_core.errors import StoreUnreachable
 from gan_core.units import Presence, counted
 
@@ -45,11 +47,11 @@ def status(name: EveryTraining = "", as_json: JsonOption = False) -> None:
     if not rows:
         console.print("No training yet. Start one in the Prefect UI (deployment `train`), or with `classgan demo`.")
         return
-    table = figures("training", "state", "it.", "images", "img/s", "G loss", "D loss", words=["training"])
+    table = Listing("training", "state", "it.", "images", "img/s", "G loss", "D loss", spare=["D loss", "G loss"])
     for view in views:
         losses = (f"{view.last.g_loss:.2f}", f"{view.last.d_loss:.2f}") if view.last else ("", "")
         speed = f"{view.images_per_second:,.0f}"
-        table.add_row(view.name, view.state, f"{view.iteration:,}", f"{view.images:,}", speed, *losses)
+        table.add(view.name, view.state, f"{view.iteration:,}", f"{view.images:,}", speed, *losses)
     show(table)
     for view in views:
         console.print(f"[bold]{view.name}[/bold] {escape(summary(view))}", soft_wrap=True)
@@ -80,12 +82,13 @@ def leaderboard(as_json: JsonOption = False) -> None:
     if not standings:
         console.print("No students yet. Let them in: classgan students add NAME")
         return
-    table = figures("", "name", "state", "units", "images", "machines", "img/s", words=["name"])
+    columns = ("place", "name", "state", "units", "images", "machines", "img/s")
+    table = Listing(*columns, folds=["name"], spare=["machines", "units"], title="name")
     for place, row in enumerate(standings, 1):
-        name = word(f"{row.display_name} (you)", "bold") if row.is_me else word(row.display_name)
+        name = Text(f"{row.display_name} (you)", "bold") if row.is_me else Text(row.display_name)
         speed = f"{row.images_per_second:,.0f}"
         shown = (f"{row.units:,}", f"{row.images:,}", f"{row.machines:,}", speed)
-        table.add_row(str(place), name, presence_cell(row.presence), *shown)
+        table.add(str(place), name, presence_cell(row.presence), *shown)
     show(table)
 
 
@@ -110,10 +113,10 @@ def my(as_json: JsonOption = False) -> None:
         f"{counted(images, 'image')} in {counted(units, 'unit')}, {spoken(seconds)} of computing: place {place} of {len(standings)}.",
         soft_wrap=True,
     )
-    table = figures("machine", "state", "units", "images", "img/s", "late", "refused", words=["machine"])
+    table = Listing("machine", "state", "units", "images", "img/s", "late", "refused")
     for m in machines:
         shown = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}", f"{m.late:,}", f"{m.refused:,}")
-        table.add_row(word(m.machine), presence_cell(Presence.of(m.seconds_silent)), *shown)
+        table.add(m.machine, presence_cell(Presence.of(m.seconds_silent)), *shown)
     if machines:
         show(table)
     for m in machines:
@@ -142,9 +145,9 @@ def show_events(
         if as_json:
             _print_lines(found)
         elif found:
-            table = figures("when", "training", "it.", "what", "in words", words=["training", "in words"])
+            table = Listing("when", "training", "it.", "what", "in words", folds=["when", "in words"])
             for event in found:
-                table.add_row(*_cells(event))
+                table.add(*_cells(event))
             show(table)
         else:
             console.print("Nothing beyond the ordinary has happened yet.")
@@ -155,7 +158,7 @@ def show_events(
             if as_json:
                 _print_lines(new)
             for event in () if as_json else new:
-                console.print(" · ".join(_cells(event)), soft_wrap=True)
+                console.print(" · ".join(_cells(event)), soft_wrap=True, markup=False)
             found = new or found
 
 
@@ -199,4 +202,4 @@ def _print_lines(found: list[events.Event]) -> None:
 
 def _cells(event: events.Event) -> tuple[str, ...]:
     when = event.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    return when, event.training, f"{event.iteration:,}", event.kind, escape(event.text)
+    return when, event.training, f"{event.iteration:,}", event.kind, event.text

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
-from deployments.cli.output import console
+from deployments.cli.output import console, show
+from deployments.cli.tables import Listing
 from deployments.kubernetes.pods import Fate, Pod, gone, summary
 from gan_core.errors import StackError
 from gan_core.units import counted
@@ -173,11 +174,13 @@ def print_status(training: str, namespace: str) -> None:
 
     pods = cluster.pods(namespace, training)
     pods += [pod for pod in gone(_ended_runs(), pods) if training in ("", pod.training)]
-    table = Table("pod", "training", "rank", "", "why")
+    table = Listing("pod", "training", "rank", "state", "why", folds=["why"], spare=["rank"])
     for pod in pods:
-        fate = f"[{COLOURS[pod.fate]}]{pod.fate}[/{COLOURS[pod.fate]}]"
-        table.add_row(escape(pod.name), escape(pod.training), escape(pod.rank), fate, escape(pod.reason))
-    console.print(table if pods else "No pods. A training asks for them: classgan change NAME --set cluster_shifts=4")
+        table.add(pod.name, pod.training, pod.rank, Text(pod.fate, COLOURS[pod.fate]), pod.reason)
+    if pods:
+        show(table)
+    else:
+        console.print("No pods. A training asks for them: classgan change NAME --set cluster_shifts=4")
     by_training: dict[str, list[Pod]] = {}
     for pod in pods:
         by_training.setdefault(pod.training, []).append(pod)

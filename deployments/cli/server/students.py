@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from deployments.cli.options import JsonOption
 from deployments.cli.output import console, print_json, show
+from deployments.cli.tables import Listing
 from gan_core.errors import RosterError, StackError, TrainingError
 from gan_core.files import write_private
 from gan_core.units import counted
@@ -38,10 +38,10 @@ def students_list(as_json: JsonOption = False) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table("login", "name", "machines", "images", "state")
+    table = Listing("login", "name", "machines", "images", "state", folds=["name", "state"], spare=["machines"])
     for row in rows:
-        state = f"[red]suspended[/red]: {escape(row.suspended)}" if row.suspended else "may contribute"
-        table.add_row(row.login, escape(row.display_name), f"{row.machines:,}", f"{row.images:,}", state)
+        state = Text(f"suspended: {row.suspended}", "red") if row.suspended else "may contribute"
+        table.add(row.login, row.display_name, f"{row.machines:,}", f"{row.images:,}", state)
     if rows:
         show(table)
     else:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from deployments.cli.options import JsonOption
-from deployments.cli.output import console, open_with_bar, print_json
+from deployments.cli.output import console, open_with_bar, print_json, show
+from deployments.cli.tables import Listing
 from gan_core.errors import DataError
 from gan_core.files import write_whole
 from gan_core.units import counted
@@ -173,12 +172,15 @@ def data_versions(
     if as_json:
         print_json(found)
         return
-    table = Table("version", "images", "fingerprint", "source", "registered", "by", "trainings")
+    if not found:
+        console.print("No version is registered yet: classgan data register NAME DATA.")
+        return
+    columns = ("version", "images", "fingerprint", "source", "registered", "by", "trainings")
+    table = Listing(*columns, folds=["registered"], spare=["by", "registered"])
     for d in found:
         when = f"{d.created_at:%d %b %Y %H:%M}"
-        row = d.label, f"{d.images:,}", d.fingerprint, d.source, when, d.registered_by, str(d.trainings)
-        table.add_row(*map(escape, row))
-    console.print(table if found else "No version is registered yet: classgan data register NAME DATA.")
+        table.add(d.label, f"{d.images:,}", d.fingerprint, d.source, when, d.registered_by, str(d.trainings))
+    show(table)
 
 
 @commands.command("show")

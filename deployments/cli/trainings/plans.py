@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from deployments.cli.options import PlanOption, PresetOption
-from deployments.cli.output import console, open_with_bar
+from deployments.cli.output import console, open_with_bar, show
+from deployments.cli.tables import Listing
 from gan_core.errors import PlanError
 from gan_core.files import write_whole
 from gan_core.units import Measures
@@ -79,11 +78,11 @@ def print_plan(plan: Plan) -> None:
     """Every knob: value, limits, meaning."""
     from gan_core.plan import Plan
 
-    table = Table("knob", "value", "limits", "meaning")
+    table = Listing("knob", "value", "limits", "meaning", folds=["limits", "meaning"])
     properties = Plan.model_json_schema()["properties"]
     for name, value in plan.model_dump().items():
-        table.add_row(name, str(value), limits(properties[name]), properties[name].get("description", ""))
-    Console().print(table)
+        table.add(name, str(value), limits(properties[name]), properties[name].get("description", ""))
+    show(table)
 
 
 def limits(schema: dict[str, Any]) -> str:

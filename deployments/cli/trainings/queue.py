@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from deployments.cli.options import PlanOption
-from deployments.cli.output import console, worker_table
+from deployments.cli.output import console, show, worker_table
+from deployments.cli.tables import Listing
 from deployments.cli.trainings.plans import changes_from
 from gan_core.errors import PlanError, TrainingError
 
@@ -57,7 +57,7 @@ def submit(
 
 
 @order.callback()
-def show(context: typer.Context, as_json: JsonOption = False) -> None:
+def show_queue(context: typer.Context, as_json: JsonOption = False) -> None:
     """Show what runs and what waits: position, when it may start, and why it waits."""
     if context.invoked_subcommand is None:
         print_queue(as_json)
@@ -109,11 +109,14 @@ def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")]
         raise TrainingError(
             f"There is neither a training nor a worker called {name!r}. `classgan queue` and `classgan workers` list them."
         )
-    table = Table("from", "to", "worker", "training", "why")
+    table = Listing("from", "to", "worker", "training", "why", folds=["from", "to", "worker", "why"], spare=["to"])
     for d in past:
         ended = clock(d.ended_at) if d.ended_at else "now"
-        table.add_row(clock(d.decided_at), ended, escape(f"{d.worker} ({d.student})"), d.training, escape(d.reason))
-    console.print(table if past else "No worker was placed yet.")
+        table.add(clock(d.decided_at), ended, f"{d.worker} ({d.student})", d.training, d.reason)
+    if past:
+        show(table)
+    else:
+        console.print("No worker was placed yet.")
 
 
 @commands.command()
@@ -133,7 +136,7 @@ def workers(
         workers = ledger.workers(connection)
     if drain:
         console.print(f"{drain} finishes what it has and gets nothing new. Again: classgan workers --undrain {drain}")
-    console.print(worker_table(workers))
+    show(worker_table(workers))
 
 
 commands.add_typer(order, name="queue")
@@ -230,12 +233,13 @@ def print_queue(as_json: bool) -> None:
     if not rows:
         console.print("Nothing runs and nothing waits. Submit one: classgan submit PLAN.")
         return
-    table = Table("", "training", "state", "owner", "priority", "start", "in words")
+    columns = ("place", "training", "state", "owner", "priority", "start", "in words")
+    table = Listing(*columns, folds=["start", "in words"], spare=["priority", "owner"], title="training")
     for r in rows:
         position = "" if r["position"] is None else str(r["position"])
-        words = escape(str(r["reason"]))
-        table.add_row(position, r["name"], r["state"], escape(r["owner"]), str(r["priority"]), r["estimate"], words)
-    console.print(table)
+        words = str(r["reason"])
+        table.add(position, r["name"], r["state"], r["owner"], str(r["priority"]), r["estimate"], words)
+    show(table)
 
 
 def set_priority(name: str, priority: int) -> None:
