@@ -112,7 +112,9 @@ def cannot_ever(w: Wanted, machines: Sequence[Machine]) -> str:
     if not able:
         return f"no machine of this class has {needs} ({best}); it waits until such a machine joins"
     has = f" with {w.needs()}" if w.needs() else ""
-    return f"needs {counted(w.min_workers, 'worker')}{has}, but the class has only {len(able)}; it waits until more join"
+    return (
+        f"needs {counted(w.min_workers, 'worker')}{has}, but the class has only {len(able)}; it waits until more join"
+    )
 
 
 def _has(gpus: int, memory_mb: int) -> str:
