@@ -2,7 +2,7 @@
 
 Prefect's client turns some answers into objects. A state may name a result to fetch, a storage block to fetch it with,
 and a serializer, by default pickle: whoever answers for the server could so run what they like, although the flow is
-pinned. Shifts have no results, so all of that is shut. Redirects, too: the worker talks to its class server only.
+pinned. Shifts have no results, so all of that is off. Redirects, too: the worker talks to its class server only.
 """
 
 import io

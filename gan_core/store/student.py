@@ -107,7 +107,7 @@ def submit(connection: Connection, lease_id: int, boot: UUID, measures: Measures
 
 
 def heartbeat(connection: Connection, worker: int, boot: UUID) -> list[int]:
-    """Renew this start's leases; returns those that are still held. Computing any other is in vain."""
+    """Renew this start's leases; returns those that are still held. Computing any other is wasted."""
     row = connection.execute("SELECT student.heartbeat(%s, %s)", (worker, boot)).fetchone()
     return row[0] if row else []
 

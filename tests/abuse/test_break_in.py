@@ -141,7 +141,7 @@ def test_nonsense_about_hardware_stops_no_look_of_the_queue(instructor, training
 
 
 def test_a_machine_without_a_name_is_refused(mallory):
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="A machine has a name"):
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="A machine needs a name"):
         student.register(mallory, " \n", uuid4(), "cpu", {})
 
 
@@ -164,7 +164,7 @@ def test_who_gives_back_what_was_just_claimed_gets_nothing_for_a_while(instructo
         if lease := student.claim(mallory, *me):
             student.release(mallory, lease.id, me[1], "no", spoiled=False)
     assert instructor.execute("SELECT count(*) FROM classgan.events WHERE kind = 'given back'").fetchone() == (10,)
-    assert "10 leases came back" in instructor.execute("SELECT message FROM classgan.workers").fetchone()[0]
+    assert "10 leases were given back unused" in instructor.execute("SELECT message FROM classgan.workers").fetchone()[0]
     assert student.claim(ada, *enrol(ada)) is not None
     instructor.execute("UPDATE classgan.leases SET ended_at = ended_at - interval '1 minute'")
     assert student.claim(mallory, *me) is not None

@@ -220,7 +220,7 @@ def test_storage_that_the_server_names_is_not_used(attack, tmp_path):
 
     server = attack(poison, until=lambda server: bool(set(server.types) & FINAL))
     assert server.types[-1] in ("FAILED", "CRASHED")
-    assert "refused: this machine makes no objects" in (tmp_path / "worker.log").read_text()
+    assert "refused: what a server sends becomes no object" in (tmp_path / "worker.log").read_text()
 
 
 @pytest.mark.parametrize(

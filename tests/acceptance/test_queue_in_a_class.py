@@ -75,7 +75,7 @@ def test_three_run_two_wait_and_each_ends_with_the_weights_of_its_solo_run(four,
     assert [outlook(name).position for name in ("fourth", "fifth", "gpu")] == [1, 2, 3]
     for name in ("fourth", "fifth"):
         waiting = outlook(name)
-        assert "3 trainings run at once" in waiting.reason, waiting.reason
+        assert "3 trainings run at the same time" in waiting.reason, waiting.reason
         assert waiting.earliest is not None
         assert waiting.earliest <= waiting.latest
     with connect(four.stack.database) as connection:

@@ -131,5 +131,5 @@ def test_progressive_goes_from_simple_to_detailed_and_mixes_more_each_epoch():
 
 
 def test_progressive_without_detail_says_so():
-    with pytest.raises(DataError, match="goes by the images' detail"):
+    with pytest.raises(DataError, match="needs to know each image's detail"):
         cut_units(plan_for("progressive", 10, 10), 0, 100)

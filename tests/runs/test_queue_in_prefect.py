@@ -112,5 +112,5 @@ def test_a_start_by_hand_goes_on_at_once_if_there_is_room_and_is_queued_if_not(c
     assert by_hand("first") is None  # it exists: a person wants it to go on
     assert by_hand("second") is None
     assert by_hand("gpu", Demand(gpus=1)).startswith("gpu is queued")
-    with pytest.raises(TrainingError, match="'gpu' exists and asks for"):
+    with pytest.raises(TrainingError, match="'gpu' exists with another demand"):
         by_hand("gpu", Demand(gpus=2))
