@@ -21,12 +21,13 @@ class Scale:
     title: str
     form: str  # of its numbers, as d3 writes it
     from_zero: bool = True
+    step: float = 0.0  # between its numbers, at least
 
 
 LOSS = Scale("loss", "~g", from_zero=False)
 SHARE = Scale("share", ".0%", from_zero=False)
 SPEED = Scale("images/s", "~s")
-COUNT = Scale("machines", "~g")
+COUNT = Scale("machines", "~g", step=1)
 
 
 def smoothed(values: pd.Series, smoothing: float) -> pd.Series:
@@ -72,5 +73,5 @@ def lines(
 
 
 def _upright(field: str, scale: Scale) -> alt.Y:
-    axis = alt.Axis(format=scale.form, tickCount=5)
+    axis = alt.Axis(format=scale.form, tickCount=5, tickMinStep=scale.step)
     return alt.Y(f"{field}:Q", title=scale.title, axis=axis, scale=alt.Scale(zero=scale.from_zero))

@@ -94,7 +94,7 @@ def _chosen(found: Sequence[TrainingView]) -> TrainingView:
     """The training to look at: the one that runs, or the newest, until the visitor wants another."""
     running = next((n for n, row in enumerate(found) if row.state is TrainingState.RUNNING), 0)
     names = [row.name for row in found]
-    name = st.selectbox("training", names, index=running, width=220)
+    name = st.selectbox("training", names, index=running, width=420)  # a name of 50 characters
     return found[names.index(name)]
 
 
@@ -127,7 +127,7 @@ def _status(url: str, training: TrainingView) -> None:
     }
     if training.ended_at:
         shown |= {"ended": clock(training.ended_at)}
-    else:
+    elif view.state is TrainingState.RUNNING:
         shown |= {
             "time left": _range(left),
             "images/s": f"{view.images_per_second:,.0f}",
@@ -171,12 +171,9 @@ def _samples(url: str, training: TrainingView) -> None:
         st.info(f"None yet: a grid is drawn every {training.plan.get('sample_interval', 1)} iterations.")
         return
     chosen = iterations[-1]
-    if len(iterations) > 1:
-        follow = st.toggle("always the newest", value=True, key=f"follow {training.id}")
-        chosen = st.select_slider(
-            "iteration", iterations, chosen, key=f"sample {training.id} {follow}", disabled=follow
-        )
-        chosen = iterations[-1] if follow else chosen
+    # A slider that is there keeps its place while newer grids come: it would show another number than the picture's.
+    if len(iterations) > 1 and not st.toggle("always the newest", value=True, key=f"follow {training.id}"):
+        chosen = st.select_slider("iteration", iterations, chosen, key=f"sample {training.id}")
     png = reading.sample(url, training.id, chosen)
     if png:
         st.image(png, caption=f"iteration {chosen:,}; every grid is drawn from the same noise", width="stretch")
@@ -259,8 +256,8 @@ def _machines(url: str, training_id: int) -> None:
             "CPU cores": f"{sum(m.cores or 0 for m in there):,}{'*' if unknown else ''}",
             "memory": f"{sum(m.memory_mb or 0 for m in there) / 1024:,.0f} GB{'*' if unknown else ''}",
             "GPUs": f"{len(gpus):,}",
-            "GPU memory": f"{sum(m.gpu_memory_mb or 0 for m in gpus) / 1024:,.0f} GB",
         }
+        | ({"GPU memory": f"{sum(m.gpu_memory_mb or 0 for m in gpus) / 1024:,.0f} GB"} if gpus else {})
     )
     if unknown:
         st.caption("\\* Some machines don't say how much they have.")

@@ -73,6 +73,14 @@ def test_an_empty_class_says_what_will_be_here(page):
     assert "No machine has joined yet." in said
 
 
+def test_a_class_without_gpus_has_no_memory_of_theirs(page, connection, tiny):
+    fill(connection, 2, 30, tiny)
+    connection.execute("UPDATE classgan.workers SET device = 'cpu'")
+    metrics = {m.label: m.value for m in page().metric}
+    assert metrics["GPUs"] == "0"
+    assert "GPU memory" not in metrics
+
+
 def test_a_training_of_one_machine_fills_every_panel(page, connection, tiny):
     fill(connection, 1, 30, tiny.changed(iterations=60), png=grid())
     app = page()
@@ -122,10 +130,17 @@ def test_a_training_that_is_over_has_the_time_that_it_trained_and_its_end(page, 
     assert not {"time left", "images/s", "computing"} & metrics.keys()
 
 
+def test_a_training_that_waits_has_neither_speed_nor_time_left(page, connection, tiny):
+    training = fill(connection, 1, 30, tiny)
+    connection.execute("UPDATE classgan.trainings SET state = 'paused' WHERE id = %s", (training,))
+    assert not {"time left", "images/s", "computing", "ended"} & {m.label for m in page().metric}
+
+
 def test_the_slider_goes_back_through_the_samples(page, connection, tiny):
     training = fill(connection, 1, 30, tiny, png=grid())
     app = page()
     assert app.image[0].proto.imgs[0].caption.startswith("iteration 27;")
+    assert not app.select_slider  # it would stay where it was while newer grids come
     app.toggle[0].set_value(False).run()
     app.select_slider[0].set_value(3).run()
     assert app.image[0].proto.imgs[0].caption.startswith("iteration 3;")
