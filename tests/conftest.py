@@ -166,6 +166,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return
     private = Postgres(tmp_path_factory.mktemp("server") / "postgres")
     private.start()
+    with psycopg.connect(private.url(), autocommit=True) as connection:  # nobody wants it back after a power cut
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
     try:
         yield from _with_template(private.url())
     finally:

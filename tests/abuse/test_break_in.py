@@ -105,6 +105,7 @@ def test_an_open_transaction_keeps_neither_the_iteration_nor_a_revoke_waiting(in
     logins.issue(instructor, "mallory")  # roles belong to the whole server: other tests want this one
 
 
+@pytest.mark.slow
 def test_the_coordinator_ends_idle_transactions_within_seconds(instructor, training, mallory):
     mallory.execute("SET idle_in_transaction_session_timeout = 0")
     mallory.execute("BEGIN")

@@ -89,6 +89,7 @@ def run_shift(classroom, name: str, said: list[str]) -> threading.Thread:
     return thread
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lie", "kind"),
     [

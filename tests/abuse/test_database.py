@@ -282,6 +282,7 @@ def test_who_hands_in_garbage_again_and_again_is_shut_out_with_a_reason(training
     assert "was suspended" in events.latest(instructor)[-1].text
 
 
+@pytest.mark.slow
 def test_a_suspended_students_shift_ends_at_once_and_says_why(classroom, tiny, instructor):
     """Its work goes to the others, and the training to its end."""
     plan = tiny.changed(iterations=4)
@@ -306,6 +307,7 @@ def test_a_suspended_students_shift_ends_at_once_and_says_why(classroom, tiny, i
         assert classroom.train(plan).state.iteration == 4
 
 
+@pytest.mark.slow
 def test_a_class_trains_on_while_a_student_storms(classroom, tiny, digits, instructor):
     """Garbage of the right size, pickles, claims and notices without end: the weights are those of an honest class."""
     plan, stop = tiny.changed(iterations=12), threading.Event()

@@ -78,6 +78,7 @@ def test_images_are_drawn_as_a_grid_or_as_files(classgan, tmp_path, tiny):
     assert [p.name for p in sorted((tmp_path / "single").iterdir())] == ["00000.png", "00001.png", "00002.png"]
 
 
+@pytest.mark.slow
 def test_a_training_in_this_process_leaves_generator_samples_and_timeline(classgan, tmp_path):
     knobs = {
         "generator_width": 4,

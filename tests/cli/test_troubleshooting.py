@@ -30,6 +30,7 @@ def test_an_anchor_is_the_errors_name():
     assert [PlanError.anchor(), StoreUnreachable.anchor()] == ["plan", "store-unreachable"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [(["generate", "nonsense"], "data"), (["train-local", "--out", "/proc/nowhere"], "files")],

@@ -210,6 +210,7 @@ def test_the_page_listens_here_only_and_tells_nobody_that_it_runs():
     assert Path(line[-1]).exists()
 
 
+@pytest.mark.slow
 def test_the_page_is_served_here_until_ctrl_c_and_leaves_nothing_behind(database, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

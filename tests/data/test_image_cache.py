@@ -183,6 +183,7 @@ def child(data: str, cache: Path, pause: int) -> Iterator[subprocess.Popen[str]]
             process.kill()
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_builds_and_the_other_waits(open_, tmp_path):
     folder = numbered(tmp_path / "a", 20)
     with child(f"folder:{folder}", tmp_path / "cache", 10) as first:
@@ -197,6 +198,7 @@ def test_of_two_processes_one_builds_and_the_other_waits(open_, tmp_path):
             assert second.stdout.readline() == f"0 {fingerprint} {list(range(20))}\n"
 
 
+@pytest.mark.slow
 def test_a_killed_process_blocks_nobody_and_its_work_is_used(open_, tmp_path):
     folder = numbered(tmp_path / "a", 20)
     with child(f"folder:{folder}", tmp_path / "cache", 10) as process:

@@ -144,6 +144,7 @@ def test_the_digits_are_mlxtends(open_, monkeypatch):
     assert images.fingerprint == "78198c1c2fd4e786"
 
 
+@pytest.mark.slow
 def test_larger_digits_are_the_same_digits_in_the_same_place(open_):
     small, large = open_("digits", image_size=32, channels=1), open_("digits", image_size=64, channels=3)
     assert large.pixels.shape == (5_000, 64, 64, 3)

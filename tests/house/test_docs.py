@@ -254,6 +254,7 @@ def test_what_the_comparison_names_is_there():
         assert not [file for file in files if not (ROOT / file).exists() and not file.startswith("/")], name
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path):
     """`make docs`: every page has its place, every link leads somewhere, and nothing comes from elsewhere."""
     built = subprocess.run(  # without --quiet: warnings that nobody sees aren't counted either

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -32,9 +33,19 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def dotted_names(path: Path) -> Iterator[str]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def dotted_names(path: Path) -> frozenset[str]:
     """Every name, dotted attribute, keyword and import of a module: `torch.load`, `allow_pickle`, `os.environ`."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    return frozenset(_dotted_names(tree_of(path)))
+
+
+def _dotted_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
@@ -103,12 +114,12 @@ def drawn_tree() -> Iterator[str]:
         yield "".join(folders)
 
 
-@pytest.mark.parametrize("package", ["flows", "tasks"])
-def test_no_module_of_flows_or_tasks_is_called_like_a_foreign_one(package):
+def test_no_module_of_flows_or_tasks_is_called_like_a_foreign_one():
     """Prefect may put a flow's folder on sys.path: a module called `queue` there would replace the standard library's."""
     foreign = set(sys.stdlib_module_names) | set(packages_distributions()) | set(PACKAGES)
-    taken = {path.stem for path in (ROOT / package).glob("*.py") if path.stem != "__init__"} & foreign
-    assert not taken, f"{package}/ has modules with names that others own: {sorted(taken)}"
+    for package in ("flows", "tasks"):
+        taken = {path.stem for path in (ROOT / package).glob("*.py") if path.stem != "__init__"} & foreign
+        assert not taken, f"{package}/ has modules with names that others own: {sorted(taken)}"
 
 
 def test_no_test_folder_can_be_taken_for_a_package():
@@ -157,7 +168,7 @@ def test_only_gradients_takes_gradients():
     """The GAN's gradients come from one file; see GRADIENT_TAKERS for the other one and its reason."""
     takers = set(files_that_name("torch.autograd"))
     for path in MODULES:
-        calls = {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+        calls = {ast.unparse(node.func) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)}
         if any(call.endswith(".backward") for call in calls):
             takers.add(name_of(path))
     assert takers == set(GRADIENT_TAKERS)

@@ -51,6 +51,7 @@ def installed(wheel, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_installed_command_answers_without_torch_and_prefect(installed, tmp_path):
     answer = subprocess.run(
         [installed / "bin" / "classgan", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -74,6 +75,7 @@ def test_the_installed_command_answers_without_torch_and_prefect(installed, tmp_
     assert str(installed) in last, "the checkout answered, not the wheel"
 
 
+@pytest.mark.slow
 def test_the_installed_package_finds_its_sql_and_deployments(installed, tmp_path):
     found = subprocess.check_output(
         [

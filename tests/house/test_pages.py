@@ -107,6 +107,7 @@ def test_an_option_that_does_not_exist_is_noticed():
             parse(tuple(wrong))
 
 
+@pytest.mark.slow
 def test_what_needs_no_class_that_is_up(folder, capsys):
     """Trainings are made so small that they end at once."""
     for line in sorted(commands(*ALONE), key=lambda line: ALONE.index(line.words[1])):

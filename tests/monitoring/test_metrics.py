@@ -177,6 +177,7 @@ def asked(
 @pytest.fixture
 def at_once(monkeypatch) -> None:
     monkeypatch.setattr("deployments.server.app.FAILED_SECONDS", 0)
+    monkeypatch.setattr("deployments.server.gate.logins.AGAIN", 0)
 
 
 @pytest.mark.parametrize("login", [("instructor", "i"), (SCRAPER, "s")], ids=lambda login: login[0])

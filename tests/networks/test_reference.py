@@ -76,6 +76,7 @@ def test_epochs_end_after_so_many_passes(tiny, digits):
     assert (state.iteration, state.position) == (3, 300)  # 250 images asked for; units are not cut short
 
 
+@pytest.mark.slow
 def test_norm_statistics_follow_the_data_and_samples_use_them(tiny, digits):
     """A neighbour's samples were flat grey: its norm statistics never moved."""
     plan = tiny.changed(model="dcgan", iterations=30)  # 180 steps: long enough for the statistics to forget their start

@@ -210,6 +210,7 @@ def test_cheats_are_invalid_and_told_why(finding_about, cheat):
     assert finding.reason.startswith(("its generator part", "its discriminator part"))
 
 
+@pytest.mark.slow
 def test_last_iterations_result_is_invalid(lease, digits):
     """The same units from older weights: a machine that doesn't fetch the new ones."""
     plan, units, weights = lease

@@ -17,6 +17,7 @@ def test_the_distance_of_gaussians_is_the_textbooks():
     assert frechet_distance(zero, 4 * one, zero, 9 * one) == pytest.approx(3)
 
 
+@pytest.mark.slow
 def test_real_digits_are_near_and_noise_is_far(digits):
     evaluator = train_evaluator(digits)
     real = evaluator.distance(digits.batch(np.arange(0, 5000, 2)))

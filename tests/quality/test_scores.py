@@ -22,6 +22,7 @@ def others(digits) -> torch.Tensor:
     return digits.batch(np.random.default_rng(1).permutation(len(digits))[:SAMPLES])
 
 
+@pytest.mark.slow
 def test_other_real_images_are_near_and_as_varied(evaluator, others):
     real = evaluator.scores(others)
     assert real.frechet < 8

@@ -36,6 +36,7 @@ def train_until_finished(classroom, plan) -> None:
 # Pause, resume, cancel
 
 
+@pytest.mark.slow
 def test_a_paused_training_goes_on_to_the_weights_of_an_unbroken_one(classroom, tiny, digits, connection):
     plan = tiny.changed(iterations=20)
     with classroom.working(2):

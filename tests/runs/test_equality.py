@@ -8,6 +8,7 @@ from gan_core.layout import PARTS
 from gan_core.networks.reference import train_local
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gradient", "local_steps"])
 @pytest.mark.parametrize("workers", [*(pytest.param(n, marks=pytest.mark.rehearsal) for n in (1, 2, 4)), 7])
 def test_after_20_iterations_the_weights_equal_the_reference_bit_for_bit(classroom, tiny, reference, workers, kind):

@@ -48,6 +48,7 @@ def test_figures_are_kept_with_images_and_seconds_and_drawn(measured, training, 
     assert picture.width > 600
 
 
+@pytest.mark.slow
 def test_measured_again_the_new_figures_replace_the_old(measured, training, connection):
     measured(3)
     measured(3, frechet=7.0)

@@ -16,6 +16,7 @@ from gan_core.store.engine import Link
 from gan_core.units import TrainingState
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gradient", "local_steps"])
 @pytest.mark.parametrize("stop_at", [1, 2, 3, 5])
 def test_a_coordinator_that_dies_between_iterations_is_continued_bit_for_bit(classroom, tiny, digits, kind, stop_at):
@@ -53,6 +54,7 @@ def _fails(*args):
     raise ZeroDivisionError
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_arrives_while_its_iterations_are_repeated_is_taken(classroom, tiny, digits):
     """It was on its way when its coordinator fell silent, and the contributions that it holds go with its arrival."""
     plan = tiny.changed(iterations=6, checkpoint_interval=50)
@@ -65,6 +67,7 @@ def test_a_checkpoint_that_arrives_while_its_iterations_are_repeated_is_taken(cl
     assert same_bits(state, train_local(plan.changed(iterations=3), digits))
 
 
+@pytest.mark.slow
 def test_a_finished_training_given_more_iterations_goes_on(classroom, tiny, digits):
     with classroom.working(2):
         classroom.train(tiny.changed(iterations=2))
@@ -103,6 +106,7 @@ def test_a_machine_with_other_images_gives_its_units_back_and_says_why(classroom
     assert "feedfeedfeedfeed" in message
 
 
+@pytest.mark.slow
 def test_checkpoints_bound_what_is_stored(classroom, tiny):
     """Gradients go once a checkpoint holds their effect; weights and checkpoints keep the last few. The ledger stays."""
     with classroom.working(2):
@@ -124,6 +128,7 @@ def test_checkpoints_bound_what_is_stored(classroom, tiny):
         assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
 
 
+@pytest.mark.slow
 def test_units_and_leases_of_long_ago_go_and_the_ledger_stays(classroom, tiny, monkeypatch):
     monkeypatch.setattr(trainings, "KEPT_ITERATIONS", 5)
     with classroom.working(2):

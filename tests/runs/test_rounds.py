@@ -47,6 +47,7 @@ def test_after_the_deadline_the_minimum_quorum_suffices_and_the_rest_is_stale(cl
     )
 
 
+@pytest.mark.slow
 def test_without_the_minimum_quorum_no_deadline_closes_an_iteration(classroom, tiny):
     plan = tiny.changed(deadline_floor=0.1, deadline_ceiling=0.1, min_quorum=1.0, lease_seconds=2)
     with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
@@ -109,6 +110,7 @@ def test_a_person_ends_the_waiting(classroom, tiny, connection, state):
             training.gather()
 
 
+@pytest.mark.slow
 def test_a_training_says_when_it_waits_for_workers(classroom, tiny, connection):
     with Coordinator(classroom.url, "test", tiny, classroom.cache) as training:
         training.create_units()
@@ -140,6 +142,7 @@ def test_a_second_coordinator_stands_by_until_the_first_is_gone(classroom, tiny,
     assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_hangs_is_cut_off_although_its_process_lives(classroom, tiny, connection, monkeypatch):
     for name, seconds in (("BEAT", 0.1), ("SILENT", 1.0), ("HUNG", 0.5)):
         monkeypatch.setattr(leadership, name, seconds)

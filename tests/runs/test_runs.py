@@ -84,6 +84,7 @@ def test_measures_add_up_by_iteration_epoch_and_worker(trained, connection):
     assert {row["student"] for row in by["worker"]} <= {"student0", "student1"}
 
 
+@pytest.mark.slow
 def test_iterations_know_their_epoch(classroom, connection, tiny):
     """2,500 images an iteration of 5,000 digits: the third iteration begins the second epoch."""
     plan = tiny.changed(images_per_unit=1250, batch_size=250, quorum=2500, max_units_per_lease=2)
@@ -109,6 +110,7 @@ def test_runs_are_listed_shown_and_exported(trained, classgan, tmp_path):
     assert "There is no training called 'other'. Trainings here: lesson." in classgan("runs", "list", "other")
 
 
+@pytest.mark.slow
 def test_a_comparison_shows_what_differs_and_draws_the_curves(trained, classroom, classgan, tiny, tmp_path):
     classroom.stop.clear()
     with classroom.working(1):

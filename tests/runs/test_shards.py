@@ -50,6 +50,7 @@ def lead(training: Coordinator) -> None:
     training.finish()
 
 
+@pytest.mark.slow
 def test_the_first_contribution_comes_before_the_second_file_and_the_result_is_the_same(
     classroom, faces, plan, hub, tmp_path, connection
 ):

@@ -61,6 +61,7 @@ def queue_kept(classroom, ended_states):
             thread.join()
 
 
+@pytest.mark.slow
 def test_two_wait_while_one_runs_and_each_has_the_weights_of_its_solo_run(classroom, tiny, digits, connection):
     def submit(name, seed, iterations=4, **demand) -> None:
         plan = tiny.changed(iterations=iterations, seed=seed)

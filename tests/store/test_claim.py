@@ -42,6 +42,7 @@ def end(connection, lease) -> None:
     connection.execute("UPDATE classgan.leases SET ended_at = now() WHERE id = %s", (lease.id,))
 
 
+@pytest.mark.slow
 def test_32_connections_share_5000_units_and_none_is_lost_or_leased_twice(database, connection, units_open, tiny):
     training = units_open(5000)
     add_student(connection, "instructor")
@@ -68,6 +69,7 @@ def test_32_connections_share_5000_units_and_none_is_lost_or_leased_twice(databa
     assert unit_queue.progress(connection, training, 0).leased == 5000
 
 
+@pytest.mark.slow
 def test_a_claim_uses_its_index_at_100_000_rows(connection, units_open, machine):
     """The very function that workers call must not read the table from end to end."""
     units_open(100_000)

@@ -5,12 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import psycopg
 import pytest
-import schemathesis
 from gated import SECRETS
 from hypothesis import HealthCheck, given, settings
-from schemathesis import GenerationMode
-from schemathesis import checks as schemathesis_checks
-from schemathesis.specs.openapi import checks as openapi_checks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -37,6 +33,11 @@ def test_a_body_of_2_megabytes_is_refused(service):
 
 def test_the_description_is_complete_and_nothing_of_it_breaks_the_server(service, base):
     """schemathesis: whatever fits the OpenAPI document, and what nearly does, is answered as the document says."""
+    import schemathesis  # here, because it takes a second, which nobody should wait who runs other tests
+    from schemathesis import GenerationMode
+    from schemathesis import checks as schemathesis_checks
+    from schemathesis.specs.openapi import checks as openapi_checks
+
     service.submit("ada", "digits-2")
     auth = ("instructor", SECRETS["instructor"])
     schema = schemathesis.openapi.from_url(f"{service.url}/classgan/v1/openapi.json", auth=auth)
