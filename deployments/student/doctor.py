@@ -113,7 +113,7 @@ class Doctor:
         ours = Path(__file__).resolve().parents[2]
         for name in ("gan_core", "tasks", "flows"):
             spec = importlib.util.find_spec(name)
-            folder = Path(spec.origin).resolve().parents[2] if spec and spec.origin else None
+            folder = Path(spec.origin).resolve().parents[1] if spec and spec.origin else None
             if folder != ours:
                 raise Trouble(
                     f"Python imports `{name}` from {folder}, not from {ours}. Install classgan into an "
