@@ -177,7 +177,7 @@ class Submission:
 
 
 class Presence(StrEnum):
-    """Whether a machine is there, by its last sign of life."""
+    """Whether a machine is there, by its last heartbeat."""
 
     ONLINE = "online"
     """Heard of within a minute."""

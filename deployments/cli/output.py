@@ -26,7 +26,7 @@ console = Console()
 COLOURS = {Presence.ONLINE: "green", Presence.IDLE: "yellow", Presence.OFFLINE: "dim"}
 
 
-def figures(*columns: str, words: Iterable[str] = ()) -> Table:
+def live_table(*columns: str, words: Iterable[str] = ()) -> Table:
     """A live table, one line a row: its columns keep their width in a narrow terminal, only those of `words` give way."""
     table = Table()
     for name in columns:

@@ -109,13 +109,13 @@ def plain(text: str) -> str:
 
 def _status(url: str, training: TrainingView) -> None:
     training = next(row for row in reading.trainings(url) if row.id == training.id)  # as it stands by now
-    figures = reading.figures(url, training.id)
-    view, plan = figures.overview, Plan.model_validate(training.plan)
+    data = reading.training_data(url, training.id)
+    view, plan = data.overview, Plan.model_validate(training.plan)
     progress = plan.progress(view.iteration, view.position, view.data_images or 1)
     st.subheader(f"{plain(view.name)}: {view.state}", anchor=False)
     st.progress(progress, f"{progress:.0%} done")
     st.markdown(plain(summary(view)))
-    left = seconds_left(progress, view.images, figures.speeds) if view.state is TrainingState.RUNNING else None
+    left = seconds_left(progress, view.images, data.speeds) if view.state is TrainingState.RUNNING else None
     of = "" if plan.epochs else f" of {plan.iterations:,}"
     epoch = view.position / view.data_images if view.data_images else 0.0
     operations = flops_per_image(plan) * view.images_per_second
@@ -133,7 +133,7 @@ def _status(url: str, training: TrainingView) -> None:
             "images/s": f"{view.images_per_second:,.0f}",
             "computing": _operations(operations),
         }
-    shown |= {"machines online": f"{figures.pace.online:,}"}
+    shown |= {"machines online": f"{data.times.online:,}"}
     if view.last:
         shown |= {
             "G loss": f"{view.last.g_loss:.3f}",
@@ -181,8 +181,8 @@ def _samples(url: str, training: TrainingView) -> None:
 
 def _slow(url: str, training: TrainingView) -> None:
     st.subheader("What is slowing us down", anchor=False)
-    figures = reading.figures(url, training.id)
-    for reason in what_slows(figures.overview.state, figures.pace):
+    data = reading.training_data(url, training.id)
+    for reason in what_slows(data.overview.state, data.times):
         st.markdown(f"- {plain(reason)}")
 
 
@@ -283,7 +283,7 @@ def _health(machine: MachineView) -> str:
 
 def _events(url: str, training: TrainingView) -> None:
     st.subheader("What happened", anchor=False)
-    found = reading.figures(url, training.id).events
+    found = reading.training_data(url, training.id).events
     if not found:
         st.info("Nothing beyond the ordinary has happened yet.")
         return

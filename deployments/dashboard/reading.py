@@ -15,11 +15,11 @@ SOON, LATER = 2, 10
 
 
 @dataclass(frozen=True)
-class Figures:
+class TrainingData:
     """How one training stands."""
 
     overview: Overview
-    pace: TimeBreakdown
+    times: TimeBreakdown
     speeds: list[float]  # images per second of the latest iterations
     events: list[Event]
 
@@ -31,11 +31,11 @@ def trainings(url: str) -> list[watching.TrainingView]:
 
 
 @st.cache_data(ttl=SOON, show_spinner=False)
-def figures(url: str, training_id: int) -> Figures:
+def training_data(url: str, training_id: int) -> TrainingData:
     with watching.viewer(url) as connection:
-        return Figures(
+        return TrainingData(
             watching.overview(connection, training_id),
-            watching.pace(connection, training_id),
+            watching.time_breakdown(connection, training_id),
             watching.speeds(connection, training_id),
             watching.events(connection, training_id),
         )

@@ -281,7 +281,11 @@ class Coordinator:
         if row.state is TrainingState.RUNNING and message != row.message:
             trainings.set_message(connection, self.training_id, message)
             if message:
-                log.info("Training %r is %s. Start one: prefect worker start --pool students", self.name, message)
+                log.info(
+                    "Training %r is %s. Start one: classgan worker NAME here, or classgan join INVITE on a student's machine",
+                    self.name,
+                    message,
+                )
 
     def pause(self, author: str, message: str) -> None:
         """Hand nothing out any more; the iteration at hand ends if the units that are out come in."""

@@ -14,7 +14,7 @@ from gan_core.store.engine import Link
 
 log = logging.getLogger("classgan.lead")
 
-BEAT = 3.0  # seconds between signs of life
+BEAT = 3.0  # seconds between heartbeats
 SILENT = 15.0  # seconds without one, after which a standby cuts the leader off: five beats
 HUNG = 300.0  # seconds without a step of the work, after which a process that still runs counts as silent too
 LOOK = 0.5  # seconds between a standby's looks
@@ -35,11 +35,11 @@ class Leadership:
         self._ended = threading.Event()
         self._stepped = time.monotonic()
         link = Link(url, should_stop=self._ended.is_set)
-        self._heart = threading.Thread(target=self._beat, args=(link,), name="sign of life", daemon=True)
+        self._heart = threading.Thread(target=self._beat, args=(link,), name="heartbeat", daemon=True)
         self._heart.start()
 
     def step(self) -> None:
-        """The work moves: told at least every few seconds, or a sign of life is no longer given."""
+        """The work moves: told at least every few seconds, or no heartbeat is sent."""
         self._stepped = time.monotonic()
 
     def take_hold(self, connection: Connection) -> None:

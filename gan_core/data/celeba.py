@@ -15,7 +15,7 @@ from gan_core.errors import DataError
 ATTRIBUTE = "Smiling"  # labels, unless another is named: half of the faces do
 ATTRIBUTES = "list_attr_celeba.txt"
 FOLDERS = (".", "data", "celeba", "data/celeba", "data/celeba_torchvision/data")  # below the data folder
-TICK = 1.0  # seconds between signs of life while torchvision works
+TICK = 1.0  # seconds between two progress reports while torchvision works
 
 
 def celeba(place: str, where: Where) -> Source:

@@ -3,7 +3,7 @@
 from gan_core.store.viewers.ledger import Overview
 from gan_core.units import TrainingState, counted
 
-WORKER = "`classgan worker NAME` on this machine, or `prefect worker start --pool students` on a student's"
+WORKER = "`classgan worker NAME` on this machine, or `classgan join INVITE` on a student's"
 
 RESUMED = "waits for a coordinator"  # what a person's resume leaves until the queue has looked
 

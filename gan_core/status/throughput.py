@@ -14,33 +14,33 @@ FRESH = 3  # closed iterations before there is anything to foresee
 REFUSED, LATE, COMBINING, ALONE, TRANSFER, IDLE = 0.05, 0.10, 0.20, 0.20, 0.35, 0.30
 
 
-def what_slows(state: TrainingState, pace: TimeBreakdown) -> list[str]:
+def what_slows(state: TrainingState, times: TimeBreakdown) -> list[str]:
     """What takes time that it needn't, the worst first; each with the figure it follows from and what helps. Never empty."""
     if state is not TrainingState.RUNNING:
         return [f"It isn't running: {state}."]
-    if not pace.online:
+    if not times.online:
         return ["No machine is online, so no unit is computed. Start a worker."]
-    if pace.iterations < FRESH:
-        return [f"Too early to tell: {counted(pace.iterations, 'closed iteration')}, {FRESH} are needed."]
-    answers = pace.accepted + pace.late + pace.refused
+    if times.iterations < FRESH:
+        return [f"Too early to tell: {counted(times.iterations, 'closed iteration')}, {FRESH} are needed."]
+    answers = times.accepted + times.late + times.refused
     shares = {
-        "refused": (_share(pace.refused, answers), REFUSED),
-        "late": (_share(pace.late, answers), LATE),
-        "combining": (_share(pace.combining_seconds, pace.seconds), COMBINING),
-        "alone": (_share(pace.alone_seconds, pace.seconds), ALONE),
-        "transfer": (1 - _share(pace.compute_seconds, pace.lease_seconds) if pace.lease_seconds else 0.0, TRANSFER),
-        "idle": (0.0 if pace.open else 1 - _share(pace.busy, pace.online), IDLE),
+        "refused": (_share(times.refused, answers), REFUSED),
+        "late": (_share(times.late, answers), LATE),
+        "combining": (_share(times.combining_seconds, times.seconds), COMBINING),
+        "alone": (_share(times.alone_seconds, times.seconds), ALONE),
+        "transfer": (1 - _share(times.compute_seconds, times.lease_seconds) if times.lease_seconds else 0.0, TRANSFER),
+        "idle": (0.0 if times.open else 1 - _share(times.busy, times.online), IDLE),
     }
     worst = sorted((name for name, (share, limit) in shares.items() if share > limit), key=lambda n: -shares[n][0])
     if not worst:
         return [
             f"Nothing slows it down: machines compute for {1 - shares['transfer'][0]:.0%} of the time of their leases."
         ]
-    return [_sentence(name, f"{shares[name][0]:.0%}", pace) for name in worst]
+    return [_sentence(name, f"{shares[name][0]:.0%}", times) for name in worst]
 
 
-def _sentence(name: str, share: str, pace: TimeBreakdown) -> str:
-    of = f"in the last {pace.iterations} iterations"
+def _sentence(name: str, share: str, times: TimeBreakdown) -> str:
+    of = f"in the last {times.iterations} iterations"
     match name:
         case "refused":
             return f"{share} of the images {of} were refused; the machines' last messages say why."
@@ -53,7 +53,7 @@ def _sentence(name: str, share: str, pace: TimeBreakdown) -> str:
             )
         case "alone":
             return (
-                f"{share} of the time {of} the class waited for one straggler, most often {pace.alone}. "
+                f"{share} of the time {of} the class waited for one straggler, most often {times.alone}. "
                 "Smaller units (`images_per_unit`) or `quorum: auto` help."
             )
         case "transfer":
@@ -63,8 +63,8 @@ def _sentence(name: str, share: str, pace: TimeBreakdown) -> str:
             )
         case _:
             return (
-                f"{pace.online - pace.busy} of {counted(pace.online, 'machine')} "
-                f"{'has' if pace.online - pace.busy == 1 else 'have'} nothing to compute, and no unit is open. "
+                f"{times.online - times.busy} of {counted(times.online, 'machine')} "
+                f"{'has' if times.online - times.busy == 1 else 'have'} nothing to compute, and no unit is open. "
                 "`quorum: auto` makes work for each."
             )
 

@@ -133,17 +133,17 @@ def test_the_curve_of_any_length_has_the_points_that_were_asked_for(database, co
     with watching.viewer(database) as looking:
         points = watching.curve(looking, training, points=100)
         every = watching.curve(looking, training, points=5_000)
-        pace = watching.pace(looking, training)
+        times = watching.time_breakdown(looking, training)
     assert len(points) == 100
     assert len(every) == 1_000
     assert points[-1].iteration == every[-1].iteration == 999
     assert points[-1].images_seen == every[-1].images_seen == 48_000
     assert sum(p.g_loss for p in points) / 100 == pytest.approx(sum(p.g_loss for p in every) / 1_000)
     assert every[-1].minutes == pytest.approx((999 * 2 + 1.8) / 60)
-    assert pace.iterations == watching.PACE_ITERATIONS
-    assert pace.seconds == pytest.approx(19 * 2 + 1.8)
-    assert pace.lease_seconds == pytest.approx(20 * 1.5)
-    assert pace.compute_seconds == pytest.approx(20 * 1.2)
+    assert times.iterations == watching.BREAKDOWN_ITERATIONS
+    assert times.seconds == pytest.approx(19 * 2 + 1.8)
+    assert times.lease_seconds == pytest.approx(20 * 1.5)
+    assert times.compute_seconds == pytest.approx(20 * 1.2)
 
 
 def test_who_was_waited_for_alone_is_named(database, connection, tiny):
@@ -153,9 +153,9 @@ def test_who_was_waited_for_alone_is_named(database, connection, tiny):
         " WHERE worker_id = (SELECT min(id) FROM classgan.workers)"
     )
     with watching.viewer(database) as looking:
-        pace = watching.pace(looking, training)
-    assert pace.alone == "Ada Lovelace (laptop)"
-    assert pace.alone_seconds == pytest.approx(20 * 0.25)
+        times = watching.time_breakdown(looking, training)
+    assert times.alone == "Ada Lovelace (laptop)"
+    assert times.alone_seconds == pytest.approx(20 * 0.25)
 
 
 def test_time_of_training_is_without_queue_preparation_and_pauses(connection, tiny):

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deployments.cli.output import console, figures, presence_cell, print_json, word
+from deployments.cli.output import console, live_table, presence_cell, print_json, word
 from gan_core.errors import StackError
 from gan_core.units import Presence, TrainingState, counted
 
@@ -212,7 +212,7 @@ def _queue(waiting: list[dict[str, Any]]) -> list[Text]:
 
 
 def _table(machines: list[watching.MachineView], room: int) -> Group:
-    table = figures("machine", "state", "units", "images", "img/s", "how it is", words=["machine", "how it is"])
+    table = live_table("machine", "state", "units", "images", "img/s", "how it is", words=["machine", "how it is"])
     for m in machines[:room]:
         shown = (f"{m.units:,}", f"{m.images:,}", f"{m.images_per_second or 0:,.0f}")
         table.add_row(word(m.name), presence_cell(m.presence), *shown, word(_health(m)))

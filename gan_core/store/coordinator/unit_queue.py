@@ -165,7 +165,7 @@ def speeds(connection: Connection, training_id: int) -> list[float | None]:
 
 
 def silent_seconds(connection: Connection) -> dict[UUID, float]:
-    """Seconds since the last sign of life of each machine, by the Prefect run of its latest start."""
+    """Seconds since the last heartbeat of each machine, by the Prefect run of its latest start."""
     return dict(
         connection.execute(
             "SELECT run_id, extract(epoch FROM now() - max(last_seen))::float FROM classgan.workers"

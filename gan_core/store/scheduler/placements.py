@@ -29,7 +29,7 @@ class Entry:
     calls: int
     is_led: bool
     is_called: bool  # its coordinator was started by the queue
-    silent: float  # seconds since a coordinator's last sign of life; since the call, if there was none
+    silent: float  # seconds since a coordinator's last heartbeat; since the call, if there was none
 
 
 def machines(connection: Connection) -> list[Machine]:

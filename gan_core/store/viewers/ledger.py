@@ -15,7 +15,7 @@ ITERATION: LiteralString = (
     "number, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy,"
     " extract(epoch FROM closed_at - opened_at)::float AS seconds, closed_at"
 )
-LEADER_AWAY = 10.0  # seconds without a sign of life; they come every three
+LEADER_AWAY = 10.0  # seconds without a heartbeat; they come every three
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Overview:
     leased: int  # units that a worker has
     workers_online: int  # heard of within 20 seconds
     leader: str | None  # host and process of the coordinator that leads
-    leader_silent: float  # seconds since its last sign of life
+    leader_silent: float  # seconds since its last heartbeat
     standbys: tuple[str, ...]
 
     @property

@@ -16,7 +16,7 @@ from gan_core.store.viewers.ledger import ITERATION, IterationRow, Overview
 from gan_core.units import LeaderboardRow, Presence, TrainingState
 
 LEADER = "the instructor's machine"  # its name is nobody's business here
-PACE_ITERATIONS = 20  # closed ones that say where time goes now
+BREAKDOWN_ITERATIONS = 20  # closed ones that say where time goes now
 T = TypeVar("T")
 
 
@@ -185,7 +185,7 @@ def speeds(connection: Connection, training_id: int, limit: int = 60) -> list[fl
     return [row[0] for row in rows]
 
 
-def pace(connection: Connection, training_id: int) -> TimeBreakdown:
+def time_breakdown(connection: Connection, training_id: int) -> TimeBreakdown:
     """Where the time of the last iterations went."""
     (row,) = _rows(
         connection,
@@ -218,7 +218,7 @@ def pace(connection: Connection, training_id: int) -> TimeBreakdown:
         " (SELECT count(*) FROM watch.machines WHERE seconds_silent < 60)::int AS online,"
         " (SELECT count(*) FROM watch.machines WHERE seconds_silent < 60 AND units_in_hand > 0)::int AS busy,"
         " coalesce((SELECT open FROM watch.rounds WHERE training_id = %(id)s), 0)::int AS open",
-        {"id": training_id, "limit": PACE_ITERATIONS},
+        {"id": training_id, "limit": BREAKDOWN_ITERATIONS},
     )
     return row
 
