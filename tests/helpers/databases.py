@@ -15,7 +15,8 @@ def clone_of(server: str) -> Iterator[str]:
     name = f"test_{os.getpid()}_{next(_numbers)}"
     admin = server.replace("/template?", "/postgres?")
     with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE template")
+        # As a copy of files it is not written into the log, too.
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template STRATEGY file_copy")
     yield server.replace("/template?", f"/{name}?")
     with psycopg.connect(admin, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

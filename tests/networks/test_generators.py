@@ -47,6 +47,7 @@ def test_what_is_not_a_generator_is_refused_in_a_sentence(tmp_path, content, sen
         generators.load(path)
 
 
+@pytest.mark.slow
 def test_a_timeline_has_a_frame_for_each_grid_and_stays_small(tiny):
     average = initial_state(tiny).average
     grids = [(n, pictures.sample_grid(tiny, average)) for n in range(3)]

@@ -2,8 +2,8 @@
 
 import random
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -37,6 +37,25 @@ def lease(request, tiny, digits):
     )
     units, _ = cut_units(plan, 0, len(digits))
     return plan, units, initial_weights(plan)
+
+
+@pytest.fixture(scope="module")
+def kept() -> dict[tuple[str, ...], object]:
+    """What was computed already, by kind and name: in whichever order the tests come, nothing is computed twice."""
+    return {}
+
+
+@pytest.fixture
+def once(lease, kept):
+    """Computes what has this name, or gives what was computed then."""
+
+    def get(name: str, compute: Callable):
+        key = (lease[0].contribution, name)
+        if key not in kept:
+            kept[key] = compute()
+        return kept[key]
+
+    return get
 
 
 def computed(lease, digits, units, **how) -> Vectors:
@@ -125,13 +144,13 @@ def test_a_network_that_learns_nothing_accuses_nobody():
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("device", ["threads", pytest.param("library", marks=pytest.mark.rehearsal), "bfloat16"])
-def test_honest_results_of_other_devices_and_codecs_are_valid(lease, digits, device, codec):
+def test_honest_results_of_other_devices_and_codecs_are_valid(lease, digits, once, device, codec):
     plan, units, _ = lease
     if device == "threads":
         torch.set_num_threads(2)
     try:
         with warnings.catch_warnings(action="ignore"), torch.backends.mkldnn.flags(enabled=device == "threads"):
-            result = computed(lease, digits, units[:2], blurred=device == "bfloat16")
+            result = once(device, lambda: computed(lease, digits, units[:2], blurred=device == "bfloat16"))
     finally:
         torch.set_num_threads(1)
     layout = layout_of(plan)
@@ -196,11 +215,11 @@ CHEATS = {
 }
 
 
-@pytest.fixture(scope="module")
-def finding_about(lease, digits):
-    """What is found about a cheat, computed once."""
-    honest = computed(lease, digits, lease[1][:2])
-    return cache(lambda cheat: finding_of(lease, digits, CHEATS[cheat](lease, digits, honest)))
+@pytest.fixture
+def finding_about(lease, digits, once):
+    """What is found about a cheat."""
+    honest = once("honest", lambda: computed(lease, digits, lease[1][:2]))
+    return lambda cheat: once(cheat, lambda: finding_of(lease, digits, CHEATS[cheat](lease, digits, honest)))
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
@@ -233,6 +252,7 @@ def test_last_iterations_result_is_invalid(lease, digits):
     assert judge(alike(fresh, track)).valid
 
 
+@pytest.mark.slow
 def test_in_simulated_classes_cheats_are_found_and_honest_work_is_never_accused(lease, digits, finding_about):
     """Really computed results; which of them are checked is simulated. `python -m bench credit` does it with many more."""
     honest = computed(lease, digits, lease[1][:2])

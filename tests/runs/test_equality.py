@@ -28,7 +28,7 @@ def test_after_20_iterations_the_weights_equal_the_reference_bit_for_bit(classro
         {"model": "spectral"},
         {"aggregation": "trimmed_mean"},
         {"sampler": "stratified"},
-        {"images_per_unit": 50, "quorum": 120},
+        pytest.param({"images_per_unit": 50, "quorum": 120}, marks=pytest.mark.slow),
         {"mirror": True},
     ],
     ids=lambda knobs: next(iter(knobs.values())).__str__(),

@@ -56,6 +56,7 @@ def test_measured_again_the_new_figures_replace_the_old(measured, training, conn
     assert kept.frechet == 7
 
 
+@pytest.mark.slow
 def test_figures_of_another_protocol_are_left_out(measured, training, connection):
     measured(1)
     connection.execute("UPDATE classgan.evaluations SET protocol = 'an older one'")
@@ -63,6 +64,7 @@ def test_figures_of_another_protocol_are_left_out(measured, training, connection
     assert [e.iteration for e in evaluations.of_training(connection, training.training_id)] == [2]
 
 
+@pytest.mark.slow
 def test_a_collapse_is_noted_when_it_begins(measured, training, connection):
     measured(1, diversity=0.9, coverage=0.5)
     for iteration in (2, 3):

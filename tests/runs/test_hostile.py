@@ -117,6 +117,7 @@ def test_a_hostile_machine_changes_no_bit_earns_nothing_and_is_shut_out(classroo
         mallory.work()
 
 
+@pytest.mark.slow
 def test_a_connection_that_breaks_while_refusing_changes_nothing(classroom, plan, digits, connection, monkeypatch):
     """Before the refusal or after it: the coordinator comes back, and no contribution is in the sum that the database refused."""
     real, calls = unit_queue.refuse, []

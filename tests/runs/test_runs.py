@@ -142,6 +142,7 @@ def test_the_end_of_a_training_keeps_its_model_once(trained, connection, databas
     assert b"classgan generate model:lesson" in versions.content(connection, model.id, "README.md")
 
 
+@pytest.mark.slow
 def test_a_model_goes_back_to_what_was_measured_of_it(trained, classroom, connection, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluate, "settings", lambda: Settings(database_url=classroom.url, outputs=tmp_path))
     monkeypatch.setattr(scores, "SAMPLES", 64)
