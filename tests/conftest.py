@@ -164,15 +164,24 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if given := request.config.getoption("--test-url"):
         yield from _with_template(given)
         return
-    private = Postgres(tmp_path_factory.mktemp("server") / "postgres")
-    private.start()
-    with psycopg.connect(private.url(), autocommit=True) as connection:  # nobody wants it back after a power cut
-        connection.execute("ALTER SYSTEM SET fsync = off")
-        connection.execute("SELECT pg_reload_conf()")
-    try:
-        yield from _with_template(private.url())
-    finally:
-        private.stop()
+    where = _memory_or(tmp_path_factory.getbasetemp())
+    with tempfile.TemporaryDirectory(prefix="classgan-tests-", dir=where) as folder:
+        private = Postgres(Path(folder) / "postgres")
+        private.start()
+        with psycopg.connect(private.url(), autocommit=True) as connection:  # nobody wants it back after a power cut
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("ALTER SYSTEM SET max_wal_size = '128MB'")
+            connection.execute("SELECT pg_reload_conf()")
+        try:
+            yield from _with_template(private.url())
+        finally:
+            private.stop()
+
+
+def _memory_or(disk: Path) -> Path:
+    """Where hundreds of databases come and go: in memory, where it counts as a folder and is large enough."""
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() and shutil.disk_usage(memory).free > 2 * 2**30 else disk
 
 
 def _with_template(url: str) -> Iterator[str]:
