@@ -148,6 +148,7 @@ def test_the_slider_goes_back_through_the_samples(page, connection, tiny):
     assert watching.sample(connection, training, 3) == grid()
 
 
+@pytest.mark.slow
 def test_five_hundred_machines_and_a_long_history_fit_on_the_page(page, connection, tiny):
     fill(connection, 500, 3_000, tiny.changed(iterations=6_000), answers_for=3)
     app = page()

@@ -129,6 +129,7 @@ def test_no_test_folder_can_be_taken_for_a_package():
     assert not [name_of(path) for path in (ROOT / "tests").rglob("__init__.py")]
 
 
+@pytest.mark.slow
 def test_flows_and_tasks_import_no_torch():
     """`prefect deploy` imports them, and a worker asks for their parameters: it must not cost seconds."""
     modules = [

@@ -26,7 +26,7 @@ from gan_core.policies.validation import (
     likeness,
 )
 
-KINDS = ("local_steps", "gradient")
+KINDS = ("local_steps", pytest.param("gradient", marks=pytest.mark.slow))
 
 
 @pytest.fixture(scope="module", params=KINDS)

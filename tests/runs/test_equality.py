@@ -23,13 +23,13 @@ def test_after_20_iterations_the_weights_equal_the_reference_bit_for_bit(classro
     "knobs",
     [
         {"codec": "float16"},
-        {"codec": "int8"},
+        pytest.param({"codec": "int8"}, marks=pytest.mark.slow),
         {"weights_codec": "float16"},
         {"model": "spectral"},
         {"aggregation": "trimmed_mean"},
-        {"sampler": "stratified"},
+        pytest.param({"sampler": "stratified"}, marks=pytest.mark.slow),
         pytest.param({"images_per_unit": 50, "quorum": 120}, marks=pytest.mark.slow),
-        {"mirror": True},
+        pytest.param({"mirror": True}, marks=pytest.mark.slow),
     ],
     ids=lambda knobs: next(iter(knobs.values())).__str__(),
 )

@@ -92,6 +92,7 @@ def told(connection, kind: EventKind) -> list[str]:
     return [event.text for event in events.latest(connection) if event.kind is kind]
 
 
+@pytest.mark.slow
 def test_a_hostile_machine_changes_no_bit_earns_nothing_and_is_shut_out(classroom, plan, digits, connection):
     """Its contributions were first in the sum already; refused, they are taken out of it exactly."""
     plan = plan.changed(iterations=6)

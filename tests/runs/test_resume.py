@@ -75,6 +75,7 @@ def test_a_finished_training_given_more_iterations_goes_on(classroom, tiny, digi
     assert same_bits(trained.state, train_local(tiny.changed(iterations=5), digits))
 
 
+@pytest.mark.slow
 def test_another_plan_under_the_same_name_is_refused_in_a_sentence(classroom, tiny):
     with classroom.working(1):
         classroom.train(tiny)
