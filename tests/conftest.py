@@ -117,8 +117,10 @@ def pytest_terminal_summary(terminalreporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _ctrl_c_works() -> None:
-    """A shell's background job ignores Ctrl-C, and so would every child of it."""
+    """A shell's background job ignores Ctrl-C, `nohup` a closed terminal, and so would every child of it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -58,7 +58,7 @@ class TrainingRecord:
 
 
 @pytest.fixture(scope="session")
-def training_record(school: School, plan: Plan) -> TrainingRecord:
+def story(school: School, plan: Plan) -> TrainingRecord:
     """The one at which all look who need no more than a training that went well."""
     plan = plan.changed(iterations=6, sample_interval=1, push_interval=1, evaluate_interval=2)
     told = TrainingRecord("story", plan, school.start("story", plan))

@@ -200,7 +200,7 @@ def test_a_deleted_job_crashes_its_run_with_the_reason(school):
     school.await_crash(run, "Kubernetes job was deleted")
     status = school.classgan("kubernetes", "status", "gone")
     assert "Kubernetes job was deleted" in status
-    assert "gone is idle in the cluster: 1 pods, 1 failed" in status
+    assert "gone is idle in the cluster: 1 pod, 1 failed" in status
 
 
 @pytest.mark.parametrize(("said", "becomes"), [("CANCELLING", "CANCELLED"), ("CRASHED", "CRASHED")])
