@@ -47,8 +47,20 @@ def cli_page() -> str:
     context = program.make_context(
         "classgan", [], resilient_parsing=True, terminal_width=WIDTH, max_content_width=WIDTH
     )
-    sections = [("classgan", _help(program, context)), *_sections("classgan", program, context)]
+    sections = [("classgan", _overview(program, context)), *_sections("classgan", program, context)]
     return CLI + "".join(f"\n## {title}\n\n```text\n{text}\n```\n" for title, text in sections)
+
+
+def _overview(program: Any, context: Any) -> str:
+    """The commands under the headings of `classgan --help`, each with its whole sentence."""
+    lines = [_help(program, context).partition("\nCommands:")[0].rstrip()]
+    panel = None
+    for name, command in program.commands.items():
+        if command.rich_help_panel != panel:
+            panel = command.rich_help_panel
+            lines += ["", f"{panel}:"]
+        lines.append(f"  {name:<14} {(command.help or '').splitlines()[0]}")
+    return "\n".join(lines)
 
 
 def _sections(path: str, group: Any, context: Any) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Old names of modules that have moved: an import of an old name gets the module under its new name."""
+"""Old names of modules that have moved: an import of an old name ends with a sentence that says the new one."""
 
 import sys
 from importlib.abc import MetaPathFinder
@@ -15,7 +15,8 @@ class _Signpost(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         if place := MOVED.get(fullname):
-            raise ModuleNotFoundError(f"{fullname} is called {place} now. Change that line of yours.", name=fullname)
+            # No ModuleNotFoundError: of `from deployments import notebook`, Python would show its own sentence instead.
+            raise ImportError(f"{fullname} is called {place} now. Change that import.", name=fullname)
 
 
 def put_up_signpost() -> None:

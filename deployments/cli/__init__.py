@@ -35,7 +35,7 @@ def main() -> None:
     except OSError as exc:
         if exc.filename is None:
             raise
-        sentence = f"{exc.filename}: {exc.strerror}. Name another place, or make room there."
+        sentence = f"{exc.filename}: {exc.strerror}. Name another file or folder, or make room there."
         print(f"classgan: {sentence}\n{more('files')}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:

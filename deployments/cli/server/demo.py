@@ -38,7 +38,7 @@ def demo(
     preset: PresetOption = "demo",
     changes: PlanOption = None,
 ) -> None:
-    """Train on digits with student workers on this machine; ends with a picture and a quality figure."""
+    """Train on digits with student workers on this machine; ends with a picture and a quality score."""
     run_demo(workers, plan_from(preset, changes))
 
 
