@@ -5,7 +5,7 @@ GanError
 ├── SettingsError        an environment variable that makes no sense
 ├── DataError            images missing, unreadable or other than the training's
 ├── PayloadError         bytes that are not the tensors this training expects
-├── QualityError         a quality figure that can't be computed for this data
+├── QualityError         a quality score that can't be computed for this data
 ├── StoreError           raised from the driver's errors, `from exc`
 │   ├── StoreUnreachable the database doesn't answer; a retry may help
 │   └── SchemaOutdated   the tables are older than the program
@@ -52,7 +52,7 @@ class PayloadError(GanError):
 
 
 class QualityError(GanError):
-    """This quality figure needs something that the data doesn't have."""
+    """This quality score needs something that the data doesn't have."""
 
 
 class StoreError(GanError):

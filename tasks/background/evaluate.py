@@ -35,7 +35,7 @@ class LazyEvaluator:
 
 @task(task_run_name="evaluate it {snapshot.iteration}", cache_policy=NO_CACHE, persist_result=False)
 def evaluate(snapshot: "Snapshot", evaluator: LazyEvaluator) -> str:
-    """Store this snapshot's quality figures and the curves; a mode collapse is written into the training's history.
+    """Store this snapshot's quality scores and the curves; a mode collapse is written into the training's history.
 
     Returns the figures in a sentence.
     """

@@ -146,7 +146,7 @@ def _picture(view: ledger.Overview, workers: list[ledger.WorkerRow], plan: Plan)
 
 
 def _summarise(connection: Connection, name: str, plan: Plan, started: float) -> None:
-    """The quality figure, the table, the files."""
+    """The quality score, the table, the files."""
     from gan_core.networks import generators
     from gan_core.quality.classifier import distance_of, train_evaluator
     from gan_core.settings import settings

@@ -9,7 +9,7 @@ from psycopg.rows import class_row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The quality figures after one iteration; gan_core/quality/scores.py says what they are."""
+    """The quality scores after one iteration; gan_core/quality/scores.py says what they are."""
 
     iteration: int
     images: int  # seen in training
