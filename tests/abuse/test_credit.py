@@ -145,6 +145,7 @@ def test_a_liar_is_found_loses_credit_and_is_shut_out_while_the_honest_one_keeps
     assert not rows["ada"].suspended
 
 
+@pytest.mark.slow
 def test_an_honest_class_loses_nothing(classroom, tiny):
     """Every result is recomputed, and every image is credited."""
     with classroom.working(2):

@@ -72,6 +72,7 @@ def test_a_check_that_never_ends_keeps_nobody(classroom, tiny, monkeypatch):
     assert not [thread for thread in threading.enumerate() if thread.name == "checks"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_recomputed_here_accuses_nobody(classroom, tiny, monkeypatch):
     monkeypatch.setattr(checker, "check", lambda *args: 1 / 0)
     _, valid = trained(classroom, tiny)

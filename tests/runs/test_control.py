@@ -81,6 +81,7 @@ def test_what_is_out_is_still_accepted_when_a_training_pauses(classroom, tiny, c
     assert states == {"done": 1, "open": 2}
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_the_coordinator_pauses_in_good_order(classroom, tiny, digits, connection):
     plan = tiny.changed(iterations=4)
     with classroom.working(2):
@@ -128,6 +129,7 @@ def test_a_change_holds_from_the_next_iteration_and_is_on_record(classroom, tiny
     ]
 
 
+@pytest.mark.slow
 def test_machines_compute_with_the_changed_plan_and_a_repetition_does_not_cross_it(classroom, tiny, connection):
     """Gradients of another batch size, another learning rate: after a crash the weights are still the same."""
     plan = tiny.changed(iterations=7, contribution="gradient", checkpoint_interval=100)
@@ -152,6 +154,7 @@ def test_data_and_model_are_refused_in_a_sentence_and_nothing_changes(classroom,
     assert trainings.get(connection, "test") == before
 
 
+@pytest.mark.slow
 def test_starting_again_with_the_old_parameters_does_not_undo_a_change(classroom, tiny, connection):
     """Prefect repeats a run with the parameters it had; they are no news."""
     plan = tiny.changed(iterations=4)
@@ -220,6 +223,7 @@ def test_a_step_to_infinity_is_undone_once(classroom, tiny, connection, monkeypa
     assert connection.execute("SELECT sum(images) FROM classgan.ledger").fetchone() == (5 * 48,)
 
 
+@pytest.mark.slow
 def test_a_second_step_to_infinity_pauses_with_advice_and_a_change_helps(classroom, tiny, connection, monkeypatch):
     spoil_steps(monkeypatch, {2, 3})
     plan = tiny.changed(iterations=5)
@@ -236,6 +240,7 @@ def test_a_second_step_to_infinity_pauses_with_advice_and_a_change_helps(classro
     assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
 
 
+@pytest.mark.slow
 def test_a_class_whose_every_number_is_spoiled_pauses_instead_of_standing_still(
     classroom, tiny, connection, monkeypatch
 ):

@@ -40,6 +40,7 @@ def test_whatever_the_plan_says_the_reference_does_the_same(classroom, tiny, dig
     assert same_bits(trained.state, train_local(plan, digits))
 
 
+@pytest.mark.slow
 def test_gradients_with_several_units_a_lease_agree_to_rounding(classroom, tiny, digits):
     """The mean over a lease of four units is the mean of their means, but for the order of adding."""
     plan = tiny.changed(
@@ -58,6 +59,7 @@ def test_gradients_with_several_units_a_lease_agree_to_rounding(classroom, tiny,
         assert (ours - theirs).norm() <= 1e-5 * theirs.norm(), part
 
 
+@pytest.mark.slow
 def test_norm_statistics_after_n_iterations_equal_the_references(classroom, tiny, digits):
     plan = tiny.changed(model="dcgan", iterations=6)
     with classroom.working(2):

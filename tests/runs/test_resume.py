@@ -28,6 +28,7 @@ def test_a_coordinator_that_dies_between_iterations_is_continued_bit_for_bit(cla
     assert same_bits(trained.state, train_local(plan, digits))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["after create_units", "after gather", "before publish commits"])
 def test_a_coordinator_that_dies_in_the_middle_of_an_iteration_is_continued_bit_for_bit(
     classroom, tiny, digits, step, monkeypatch

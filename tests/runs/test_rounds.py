@@ -30,6 +30,7 @@ def sleeper(classroom):
     return shift, lease
 
 
+@pytest.mark.slow
 def test_after_the_deadline_the_minimum_quorum_suffices_and_the_rest_is_stale(classroom, tiny, connection):
     """One machine sleeps on its unit; the class doesn't wait for ever, and its images are not counted."""
     plan = tiny.changed(deadline_floor=0.1, deadline_ceiling=0.5, min_quorum=0.6, lease_seconds=3600)
@@ -152,6 +153,7 @@ def test_a_coordinator_that_hangs_is_cut_off_although_its_process_lives(classroo
     assert trainings.get(connection, "test").state is TrainingState.SUCCEEDED
 
 
+@pytest.mark.slow
 def test_who_has_lost_the_lead_cannot_publish(classroom, tiny, connection):
     """Its connection was cut, and another has moved the training on: the late publish is refused, nothing changes."""
     plan = tiny.changed(iterations=3)
