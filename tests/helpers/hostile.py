@@ -104,9 +104,9 @@ class Hostile:
 
     def honest(self, method: str, path: str, body: Any) -> Any:
         if path.endswith("/set_state"):
-            self.states.append(body["state"])
             if body["state"]["type"] == "RUNNING":
-                self.look()
+                self.look()  # first: a test that waits for this state ends the worker as soon as it stands there
+            self.states.append(body["state"])
             state = {**body["state"], "id": str(uuid.uuid4()), "timestamp": NOW, "data": None}
             self.run |= {"state": state, "state_type": state["type"], "state_name": state["name"]}
             return {"state": state, "status": "ACCEPT", "details": {"type": "accept_details"}}
