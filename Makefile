@@ -42,8 +42,8 @@ test: $(VENV)/installed-dev  ## every test but the rehearsal's, in two processes
 rehearsal: $(VENV)/installed-dev  ## a whole day of a class; every fault in every phase
 	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m rehearsal
 
-test-quick: $(VENV)/installed-dev  ## while you work: all but the slow ones, 90 seconds
-	@"$(BIN)/python" -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder -m "not slow and not rehearsal"
+test-quick: $(VENV)/installed-dev  ## while you work: all but the slow ones; about 95 seconds
+	@"$(BIN)/python" -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder -m "not slow and not rehearsal"
 
 soak: $(VENV)/installed-dev  ## a class in which things break; MINUTES=60 SEED=7
 	@PYTHONPATH=tests/helpers "$(BIN)/python" -m faults.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
