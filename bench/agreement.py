@@ -4,13 +4,13 @@ from statistics import mean
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from bench.options import Options
 from bench.report import Row, Section, at_most
 from bench.school import School, school
 from gan_core.coordinator.coordinator import Coordinator
 from gan_core.data.images import ImageSet, open_images
-from gan_core.layout import Vectors
 from gan_core.networks.reference import train_local
 from gan_core.plan import Plan
 from gan_core.presets import preset
@@ -21,7 +21,7 @@ WORKERS = ("ada", "grace", "alan")
 LOCAL, UNITS, CLASS = "train-local", "class of 3, a unit a lease", "class of 3"
 
 
-def of_class(room: School, name: str, plan: Plan, _: ImageSet) -> Vectors:
+def of_class(room: School, name: str, plan: Plan, _: ImageSet) -> Tensor:
     """The averaged generator of three shifts in processes of one thread each."""
     with Coordinator(room.url, name, plan, room.cache) as training, room.workers(*WORKERS):
         while not training.is_done:
@@ -31,7 +31,7 @@ def of_class(room: School, name: str, plan: Plan, _: ImageSet) -> Vectors:
     return training.state.average
 
 
-def of_one(_: School, __: str, plan: Plan, images: ImageSet) -> Vectors:
+def of_one(_: School, __: str, plan: Plan, images: ImageSet) -> Tensor:
     return train_local(plan, images).average
 
 

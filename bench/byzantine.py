@@ -41,7 +41,7 @@ Attack = Callable[[int, Others, torch.Generator], Vectors]  # place → what it 
 
 
 def scaled(vectors: Vectors, factor: float) -> Vectors:
-    return Vectors(vectors.generator * factor, vectors.discriminator * factor, vectors.statistics)
+    return Vectors(vectors.generator * factor, vectors.discriminator * factor)
 
 
 def noise(place: int, others: Others, random: torch.Generator) -> Vectors:
@@ -49,10 +49,9 @@ def noise(place: int, others: Others, random: torch.Generator) -> Vectors:
     honest = others(place + 1)
     g, d = (torch.randn(vector.shape, generator=random) for vector in (honest.generator, honest.discriminator))
     g, d = g * (honest.generator.norm() / g.norm()), d * (honest.discriminator.norm() / d.norm())
-    return Vectors(g, d, honest.statistics)
+    return Vectors(g, d)
 
 
-# The statistics stay honest: whoever spoils them, too, is only easier to tell.
 ATTACKS: Mapping[str, Attack] = MappingProxyType(
     {
         "sign flip": lambda place, others, random: scaled(others(place), -1),
@@ -158,10 +157,10 @@ class Class:
                 if attack is not None:
                     sent |= {place: attack(place, computed, random) for place in HOSTILE[:hostile]}
                 accepted = self._accepted(gates, sent, units, computed, hostile, found)
-                direction, seen = aggregate_all(plan, [(accepted[n], units[n].images) for n in range(WORKERS)])
+                aggregate = aggregate_all(plan, [(accepted[n], units[n].images) for n in range(WORKERS)])
             except PayloadError:  # the weights have become such that even honest answers can't be sent
                 return state
-            advance(plan, state, direction, seen, position)
+            advance(plan, state, aggregate, position)
         return state
 
     def _accepted(
@@ -223,7 +222,7 @@ def judged(task: Task, quick: bool, start: Path, cache: Path) -> tuple[Task, Fou
 
     def distance(attack: Attack | None, order: int = 0) -> float:
         average = room.train(attack, task.hostile if attack else 0, found, order).average
-        if not all(bool(torch.isfinite(average.part(part)).all()) for part in ("generator", "statistics")):
+        if not bool(average.isfinite().all()):
             return RUINED
         value = distance_of(plan, average, evaluator, 500 if quick else 5_000)
         return min(RUINED, value) if value == value else RUINED
@@ -238,12 +237,12 @@ def judged(task: Task, quick: bool, start: Path, cache: Path) -> tuple[Task, Fou
 
 def stored(state: State, path: Path) -> None:
     """Weights and average as plain numbers."""
-    vectors = [state.weights.part(part) for part in PARTS] + [state.average.generator, state.average.statistics]
+    vectors = [state.weights.part(part) for part in PARTS] + [state.average]
     path.write_bytes(torch.cat([torch.tensor([float(state.position)]), *vectors]).numpy().tobytes())
 
 
 def restore(state: State, numbers: torch.Tensor) -> None:
-    targets = [state.weights.part(part) for part in PARTS] + [state.average.generator, state.average.statistics]
+    targets = [state.weights.part(part) for part in PARTS] + [state.average]
     state.position = int(numbers[0])
     for target, values in zip(targets, numbers[1:].split([t.numel() for t in targets]), strict=True):
         target.copy_(values)

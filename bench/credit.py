@@ -19,14 +19,14 @@ from bench.report import Row, Section, at_least, at_most
 from bench.school import workplace
 from gan_core.coordinator.checker import recompute
 from gan_core.data.images import ImageSet, open_images
-from gan_core.layout import Part, Vectors
+from gan_core.layout import PARTS, Part, Vectors
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.reference import train_local
 from gan_core.networks.update import initial_state
 from gan_core.plan import CodecName, Plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.policies.sampling import cut_units
-from gan_core.policies.validation import JUDGED, Likeness, alike, check_probability, judge
+from gan_core.policies.validation import Likeness, alike, check_probability, judge
 from gan_core.presets import preset
 from gan_core.units import WorkUnit
 
@@ -58,10 +58,10 @@ class Kind:
         """Of the weaker network each time: it is what a result is judged by."""
         walks = [one for one in self.likenesses if len(one["generator"].shares) > 1]
         ranges = {
-            "cosine_gradient": [min(one[p].cosine for p in JUDGED) for one in self.likenesses if one not in walks],
-            "cosine_steps": [min(one[p].cosine for p in JUDGED) for one in walks],
-            "opening": [min(one[p].shares[0] for p in JUDGED) for one in walks],
-            "weakest": [min(min(one[p].shares) for p in JUDGED) for one in walks],
+            "cosine_gradient": [min(one[p].cosine for p in PARTS) for one in self.likenesses if one not in walks],
+            "cosine_steps": [min(one[p].cosine for p in PARTS) for one in walks],
+            "opening": [min(one[p].shares[0] for p in PARTS) for one in walks],
+            "weakest": [min(min(one[p].shares) for p in PARTS) for one in walks],
         }
         lowest = {f"{name}_min": min(values, default=0.0) for name, values in ranges.items()}
         highest = {f"{name}_max": max(values, default=0.0) for name, values in ranges.items()}
@@ -98,7 +98,6 @@ def settings_of(images: ImageSet, quick: bool) -> Iterator[Setting]:
                     now = Vectors(
                         weights.generator + change.generator,
                         weights.discriminator + change.discriminator,
-                        change.statistics,
                     )
                     yield Setting(plan, weights, now, units, f"{name}, it. {iterations}, {kind}, {size} images")
 
@@ -128,11 +127,10 @@ def results_of(setting: Setting, images: ImageSet) -> dict[str, Vectors]:
         return compute(replace(unit, indices=unit.indices[: batches * plan.batch_size]))
 
     def as_long(vectors: Vectors) -> Vectors:
-        factors = {p: float(honest.part(p).norm() / vectors.part(p).norm().clamp_min(1e-30)) for p in JUDGED}
+        factors = {p: float(honest.part(p).norm() / vectors.part(p).norm().clamp_min(1e-30)) for p in PARTS}
         return Vectors(
             factors["generator"] * vectors.generator,
             factors["discriminator"] * vectors.discriminator,
-            vectors.statistics,
         )
 
     with threads(2):
@@ -153,7 +151,6 @@ def results_of(setting: Setting, images: ImageSet) -> dict[str, Vectors]:
             Vectors(
                 torch.randn(layout.length("generator"), generator=noise),
                 torch.randn(layout.length("discriminator"), generator=noise),
-                honest.statistics,
             )
         ),
         "cheat: last iteration's contribution": compute(last, setting.before),
@@ -166,7 +163,6 @@ def results_of(setting: Setting, images: ImageSet) -> dict[str, Vectors]:
         "cheat: D honest, G noise": Vectors(
             honest.generator[torch.randperm(len(honest.generator), generator=noise)],
             honest.discriminator,
-            honest.statistics,
         ),
     }
 

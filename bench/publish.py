@@ -149,7 +149,7 @@ def _class(room: School, stack: ExitStack, label: str, plan: Plan, hand: Hand) -
     random = torch.Generator().manual_seed(0)
     weights = initial_state(plan).weights
     gradients = (torch.randn(weights.part(p).shape, generator=random) * 1e-3 for p in ("generator", "discriminator"))
-    payload = encode(Vectors(*gradients, weights.statistics), layout_of(plan), plan.codec)
+    payload = encode(Vectors(*gradients), layout_of(plan), plan.codec)
     machines = [student.register(hand.connection, f"{label}, {n}", hand.boot, "cpu", {}) for n in range(CONTRIBUTIONS)]
     opened = Class(stack.enter_context(room.leader(label, plan)), payload, hand, machines)
     opened.begin()

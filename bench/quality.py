@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from bench.children import ROOT
 from bench.curves import draw_curves
@@ -14,7 +15,6 @@ from bench.report import Row, Section, at_most
 from bench.school import School, school
 from gan_core.coordinator.coordinator import Coordinator
 from gan_core.data.images import ImageSet, open_images
-from gan_core.layout import Vectors
 from gan_core.networks.reference import train_plain
 from gan_core.networks.update import State
 from gan_core.plan import Plan
@@ -38,7 +38,7 @@ class Shot:
 
     seconds: float
     images: int
-    average: Vectors
+    average: Tensor
 
 
 @dataclass(frozen=True, slots=True)

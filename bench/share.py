@@ -118,7 +118,7 @@ def turn(training: Coordinator) -> None:
 def payload_for(plan: Plan) -> bytes:
     """A contribution that changes nothing."""
     weights = initial_state(plan).weights
-    still = Vectors(torch.zeros_like(weights.generator), torch.zeros_like(weights.discriminator), weights.statistics)
+    still = Vectors(torch.zeros_like(weights.generator), torch.zeros_like(weights.discriminator))
     return encode(still, layout_of(plan), plan.codec)
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-Part = Literal["generator", "discriminator", "statistics"]
-PARTS: tuple[Part, ...] = ("generator", "discriminator", "statistics")
+Part = Literal["generator", "discriminator"]
+PARTS: tuple[Part, ...] = ("generator", "discriminator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,10 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Names and shapes of everything a model's weights or a contribution hold, part by part, in a fixed order."""
+    """Names and shapes of all that a model's weights or a contribution hold, part by part, in a fixed order."""
 
     generator: tuple[TensorSpec, ...]
     discriminator: tuple[TensorSpec, ...]
-    statistics: tuple[TensorSpec, ...]  # norm layers' running means and the like: the generator's first
 
     def part(self, part: Part) -> tuple[TensorSpec, ...]:
         return getattr(self, part)
@@ -36,19 +35,13 @@ class Layout:
         specs = self.part(part)
         return specs[-1].stop if specs else 0
 
-    @property
-    def generator_statistics(self) -> int:
-        """How many of the statistics' numbers are the generator's: they come first."""
-        return max((s.stop for s in self.statistics if s.name.startswith("statistics/generator.")), default=0)
-
 
 @dataclass(slots=True)
 class Vectors:
-    """Weights, or a contribution: three flat float32 vectors in the order of a Layout."""
+    """Weights, or a contribution: two flat float32 vectors in the order of a Layout."""
 
     generator: "Tensor"
     discriminator: "Tensor"
-    statistics: "Tensor"
 
     def part(self, part: Part) -> "Tensor":
         return getattr(self, part)

@@ -90,9 +90,9 @@ class Plan(BaseModel):
         Field(
             ge=0,
             le=100_000_000,
-            description="Half-life of the generator's moving average (EMA), in images. 0: no average.",
+            description="Half-life of the generator's moving average (EMA), in images of one machine's walk: batch_size for each update of the weights. 0: no average.",
         ),
-    ] = 4_000
+    ] = 1_250
 
     contribution: Annotated[
         Literal["local_steps", "gradient"],
@@ -279,6 +279,10 @@ class Plan(BaseModel):
     def progress(self, iteration: int, position: int, images: int) -> float:
         """Share of the training that is done, 0 to 1."""
         return min(1.0, position / (self.epochs * images) if self.epochs else iteration / self.iterations)
+
+    def batches_of(self, images: int) -> int:
+        """Batches that a unit of so many images is cut into: as near to batch_size as can be, never below half of it."""
+        return max(1, round(images / self.batch_size))
 
     def useful_workers(self) -> int | None:
         """Workers that an iteration has units for; None if it grows with them."""

@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
+PAYLOAD_FORMAT = 2  # of contributions and weights as they travel; 1 had norm statistics, too
+
 
 def counted(count: int, noun: str) -> str:
     """So many of them, as people say it: "1 unit", "2 units", "1,000 images"."""

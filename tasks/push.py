@@ -26,7 +26,7 @@ def push(snapshot: "Snapshot", hub: "HubPushes", is_last: bool = False) -> str:
 
     plan, folder = snapshot.plan, settings().outputs / snapshot.name
     path = folder / "generator.safetensors"
-    generators.save(path, generators.Generator(plan, snapshot.average, snapshot.iteration, snapshot.images))
+    generators.save(path, generators.finished(plan, snapshot.average, snapshot.iteration, snapshot.images))
     generators.save_discriminator(
         folder / "discriminator.safetensors", plan, snapshot.discriminator, snapshot.iteration
     )

@@ -43,7 +43,7 @@ def recompute(
         blurred: rounded to bfloat16 wherever PyTorch can: further off than any honest device.
         on_batch: called after each batch.
     """
-    wanted = edges(sum(-(-unit.images // plan.batch_size) for unit in units))
+    wanted = edges(sum(plan.batches_of(unit.images) for unit in units))
     done, points = 0, [weights]
 
     def beat() -> None:

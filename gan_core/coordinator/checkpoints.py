@@ -9,11 +9,10 @@ import threading
 from collections.abc import Callable
 
 import safetensors.torch
-import torch
 from psycopg import Connection
 
 from gan_core.errors import TrainingError
-from gan_core.layout import Layout, Vectors
+from gan_core.layout import Layout
 from gan_core.networks.update import Aggregate, State, advance, initial_state, tensors_of
 from gan_core.plan import Plan
 from gan_core.policies.codecs import decode
@@ -32,9 +31,7 @@ class Snapshot:
     def __init__(self, training_id: int, name: str, plan: Plan, state: State) -> None:
         self.training_id, self.name, self.plan = training_id, name, plan
         self.iteration, self.images, self.average = state.iteration, state.images, state.average.clone()
-        self.discriminator = Vectors(
-            torch.zeros(0), state.weights.discriminator.clone(), state.weights.statistics.clone()
-        )
+        self.discriminator = state.weights.discriminator.clone()
 
 
 class Checkpoints:
@@ -109,7 +106,7 @@ def resumed(
                 )
             aggregate.add(decode(payload, layout, plan.codec), arrival.images)
         if aggregate.images:
-            advance(plan, state, aggregate.result(), aggregate.images, positions[number])
+            advance(plan, state, aggregate, positions[number])
         else:  # it was rolled back
             state.iteration, state.position = number + 1, positions[number]
     return state

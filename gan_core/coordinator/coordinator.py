@@ -7,6 +7,7 @@ contributions since then, which lead to the very same weights.
 import logging
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from psycopg import Connection
@@ -25,7 +26,7 @@ from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import encode, payload_size
 from gan_core.store.coordinator import events, runs, trainings, unit_queue, versions
 from gan_core.store.engine import Link, wait_for_notice
-from gan_core.units import EventKind, TrainingState, counted
+from gan_core.units import EventKind, TrainingState, WorkUnit, counted
 
 log = logging.getLogger("classgan.coordinator")
 
@@ -190,14 +191,24 @@ class Coordinator:
 
     @property
     def is_done(self) -> bool:
-        return self.plan.is_done(self.state.iteration, self.state.position, len(self.images))
+        done = self.plan.is_done(self.state.iteration, self.state.position, len(self.images))
+        return done and not (
+            self.plan.epochs and self._left_over()
+        )  # an epoch is over when all its images were learned from
+
+    def _left_over(self) -> list[WorkUnit]:
+        return self.link.call(lambda c: unit_queue.left_over(c, self.training_id, self.state.iteration - 1))
 
     def is_due(self, interval: int) -> bool:
         """Whether something that happens every `interval` iterations, and after the last, happens now. 0: never."""
         return bool(interval) and (self.state.iteration % interval == 0 or self.is_done)
 
     def create_units(self) -> int:
-        """Open the next iteration: cut its units from the epoch's order and hand them out. Returns how many."""
+        """Open the next iteration: what the last one closed without, and further units of the epoch's order up to the quorum.
+
+        Returns:
+            how many units
+        """
         self._step()
         self._adopt_wanted_plan()
         number = self.state.iteration
@@ -205,7 +216,9 @@ class Coordinator:
             self._opened = opened  # before a pause or a crash; it ends as it began
             return 0
         quorum, seconds = self.plan.quorum_for(self.link.call(lambda c: unit_queue.speeds(c, self.training_id)))
-        units, position = next_units(self.plan, self.state.position, self.images, quorum)
+        units = self._left_over()
+        new, position = next_units(self.plan, self.state.position, self.images, quorum - sum(u.images for u in units))
+        units += [replace(unit, ordinal=len(units) + unit.ordinal) for unit in new]
         self._opened = unit_queue.Opened(quorum=sum(unit.images for unit in units), position=position)
         self.link.call(
             lambda c: unit_queue.create_units(
@@ -305,7 +318,7 @@ class Coordinator:
         self._step()
         iteration, refused = self.state.iteration, ""
         if gathered.images:
-            advance(self.plan, self.state, self._aggregate.result(), gathered.images, self._opened.position)
+            advance(self.plan, self.state, self._aggregate, self._opened.position)
         else:
             refused = "no contribution to this iteration was usable"
         self._aggregate = None

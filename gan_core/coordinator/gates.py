@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gan_core.errors import PayloadError
 from gan_core.layout import PARTS, Layout, Part, Vectors
 from gan_core.plan import Plan
 
@@ -23,7 +22,6 @@ from gan_core.plan import Plan
 STUDENTS = 3  # with fewer in a round nobody can say who of them is wrong
 FOLDED = 1 << 16  # numbers of a part's sketch: cosines are right within 0.004
 TIMES = 4.0  # longer or shorter than the others; honest ones stayed within 2.3
-STATISTICS_TIMES = 20.0  # of norm statistics, which may shrink to a fifth within a training's first lease
 SPREADS = 6.0  # median deviations of log lengths: where honest ones differ by more than TIMES, this many are taken
 SCATTERS = 4.0  # ... of agreements: where honest ones ask for one thing and others for the contrary, fewer can be told
 AGREES = 0.25  # share of the usual agreement: less is odd, and as much in the opposite direction refused the first time
@@ -32,8 +30,6 @@ COPY = 1e-4  # 1 - cosine of a copy, at most; the nearest honest ones differed b
 NEARER = 0.02  # ... and of how much two contributions of this round usually differ
 LATELY, OFTEN = 10, 3  # a student's latest contributions, and how many of them, and half of them, must be odd
 ADVICE = "if this machine computed honestly, update classgan on it and start its worker again"
-
-NETWORKS: tuple[Part, ...] = ("generator", "discriminator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +55,14 @@ class Sketcher:
     """Makes sketches that can be compared with each other. The signs are drawn anew for each round, from no known seed."""
 
     def __init__(self, layout: Layout) -> None:
-        self._variances = [spec for spec in layout.statistics if spec.name.endswith("running_var")]
-        self._signs: dict[Part, Tensor] = {}
         random = torch.Generator()
         random.seed()  # from the system: a known one could be crafted against
-        for part in PARTS:
-            if length := layout.length(part):
-                self._signs[part] = torch.empty(length).bernoulli_(0.5, generator=random).mul_(2).sub_(1)
+        self._signs: dict[Part, Tensor] = {
+            part: torch.empty(layout.length(part)).bernoulli_(0.5, generator=random).mul_(2).sub_(1) for part in PARTS
+        }
 
     def sketch(self, contribution: int, student: str, images: int, vectors: Vectors) -> Sketch:
-        """The contribution's sketch.
-
-        Raises:
-            PayloadError: norm statistics hold a variance below zero.
-        """
-        for spec in self._variances:
-            if (least := float(vectors.statistics[spec.start : spec.stop].min())) < 0:
-                raise PayloadError(f"{spec.name} holds the variance {least:.3g}, 0 is the least possible; {ADVICE}")
+        """The contribution's sketch."""
         lengths = {part: float(vectors.part(part).norm()) for part in self._signs}
         directions = {part: _folded(vectors.part(part), signs, lengths[part]) for part, signs in self._signs.items()}
         return Sketch(contribution, student, images, lengths, directions)
@@ -125,7 +112,7 @@ def findings(plan: Plan, sketches: Sequence[Sketch]) -> dict[int, Finding]:
         part: F.normalize(torch.stack([sketch.directions[part] for sketch in sketches]).float(), dim=1)
         for part in sketches[0].directions
     }
-    for part in NETWORKS:  # statistics of honest ones may be as good as equal
+    for part in PARTS:
         found += _copies(part, sketches, directions[part] @ directions[part].T)
     if len({sketch.student for sketch in sketches}) >= STUDENTS:
         found += _odd_directions(plan, sketches, directions) + _odd_lengths(plan, sketches)
@@ -161,14 +148,14 @@ def _odd_lengths(plan: Plan, sketches: Sequence[Sketch]) -> list[tuple[int, Find
     least = _least_images(plan, sketches)
     for part in sketches[0].lengths:
         # A walk of n local steps gets longer with n, between √n and n; a mean gradient does not.
-        power = 2 / 3 if plan.contribution == "local_steps" and part in NETWORKS else 0.0
+        power = 2 / 3 if plan.contribution == "local_steps" else 0.0
         sizes = [max(sketch.images, least) ** power for sketch in sketches]  # the first step is as long as any
         logs = [_log(sketch.lengths[part] / size) for sketch, size in zip(sketches, sizes, strict=True)]
         middle = _usual(sketches, logs)
         spread = _usual(sketches, [abs(log - middle) for log in logs]) if math.isfinite(middle) else math.inf
         if math.isinf(spread):
             continue
-        limit = max(math.log(TIMES if part in NETWORKS else STATISTICS_TIMES), SPREADS * spread)
+        limit = max(math.log(TIMES), SPREADS * spread)
         for sketch, size, log in zip(sketches, sizes, logs, strict=True):
             usual = math.exp(middle) * size
             if log > middle + limit:
@@ -177,17 +164,17 @@ def _odd_lengths(plan: Plan, sketches: Sequence[Sketch]) -> list[tuple[int, Find
                     f"and at most {usual * math.exp(limit):.3g} is taken; {ADVICE}"
                 )
                 found.append((sketch.contribution, Finding(reason, certain=True)))
-            short[sketch.contribution] += part in NETWORKS and log < middle - limit and sketch.images >= least
+            short[sketch.contribution] += log < middle - limit and sketch.images >= least
     found += [
         (sketch.contribution, Finding(_too_short(sketch), certain=False))
         for sketch in sketches
-        if short[sketch.contribution] == len(NETWORKS)
+        if short[sketch.contribution] == len(PARTS)
     ]
     return found
 
 
 def _too_short(sketch: Sketch) -> str:
-    lengths = " and ".join(f"{sketch.lengths[part]:.3g}" for part in NETWORKS)
+    lengths = " and ".join(f"{sketch.lengths[part]:.3g}" for part in PARTS)
     return f"its parts have lengths {lengths}, less than a {TIMES:g}th of what is usual in this round; {ADVICE}"
 
 
@@ -211,13 +198,13 @@ def _odd_directions(
         usual = _usual(sketches, values)
         if usual < TELLS / math.sqrt(rows.shape[1]):
             continue
-        telling += part in NETWORKS
+        telling += 1
         spread = _usual(sketches, [abs(value - usual) for value in values])
         limit = min(AGREES * usual, usual - SCATTERS * spread)
         for sketch, value in zip(sketches, values, strict=True):
             # A vector of length 0 has no direction: it is a matter of lengths.
             if value < limit and sketch.images >= least and sketch.lengths[part] > 0:
-                opposed[sketch.contribution] += part in NETWORKS and value < -AGREES * usual
+                opposed[sketch.contribution] += value < -AGREES * usual
                 reasons[sketch.contribution] = (
                     f"its {part} part points elsewhere than the others' of this round: agreement {value:.3f}, "
                     f"{usual:.3f} is usual and at least {limit:.3f} is taken; {ADVICE}"

@@ -1,17 +1,20 @@
 """A generator as a file of its own: safetensors with its plan inside. What `push` writes and `generate` reads."""
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
 import torch
+from torch import Tensor
 
 from gan_core.errors import DataError, PlanError
 from gan_core.files import write_whole
-from gan_core.layout import Part, TensorSpec, Vectors
-from gan_core.networks.models import layout_of
+from gan_core.layout import TensorSpec
+from gan_core.networks.drawing import standing_statistics
+from gan_core.networks.models import layout_of, statistics_of
 from gan_core.plan import Plan, checked_plan
 
 FORMAT = "classgan-generator-1"
@@ -22,16 +25,21 @@ class Generator:
     """A trained generator, ready to draw."""
 
     plan: Plan
-    average: Vectors  # D's part is empty
+    average: Tensor  # G's flat weights, averaged over the training
+    statistics: Tensor  # of its norm layers, in the order of `statistics_of`
     iteration: int
     images: int  # seen in training
 
 
+def finished(plan: Plan, average: Tensor, iteration: int, images: int) -> Generator:
+    """A training's averaged generator with the norm statistics that it draws with."""
+    return Generator(plan, average, standing_statistics(plan, average), iteration, images)
+
+
 def save(path: Path, generator: Generator) -> None:
     """Write it, whole or not at all. Its plan names the data, but not where it lay on this machine."""
-    tensors = {}
-    for part, spec in _tensors(generator.plan):
-        tensors[spec.name] = generator.average.part(part)[spec.start : spec.stop].view(spec.shape).contiguous()
+    layout = layout_of(generator.plan)
+    tensors = _named(generator.average, layout.generator) | _named(generator.statistics, statistics_of(generator.plan))
     metadata = {
         "format": FORMAT,
         "plan": generator.plan.without_paths().model_dump_json(),
@@ -41,16 +49,11 @@ def save(path: Path, generator: Generator) -> None:
     write_whole(path, safetensors.torch.save(tensors, metadata))
 
 
-def save_discriminator(path: Path, plan: Plan, weights: Vectors, iteration: int) -> None:
-    """Write D beside the generator, for whoever wants to train on; `generate` doesn't need it."""
-    layout = layout_of(plan)
-    specs: list[tuple[Part, TensorSpec]] = [("discriminator", s) for s in layout.discriminator]
-    specs += [("statistics", s) for s in layout.statistics if s.name.startswith("statistics/discriminator.")]
-    tensors = {
-        spec.name: weights.part(part)[spec.start : spec.stop].view(spec.shape).contiguous() for part, spec in specs
-    }
+def save_discriminator(path: Path, plan: Plan, weights: Tensor, iteration: int) -> None:
+    """Write D (numbers,) beside the generator, for whoever wants to train on; `generate` doesn't need it."""
+    tensors = _named(weights, layout_of(plan).discriminator)
     metadata = {
-        "format": "classgan-discriminator-1",
+        "format": "classgan-discriminator-2",  # 1 had norm statistics, which nobody who trains uses
         "plan": plan.without_paths().model_dump_json(),
         "iteration": str(iteration),
     }
@@ -72,17 +75,14 @@ def load(path: Path) -> Generator:
                     f"{path} is not a generator of classgan: its format is {metadata.get('format')!r}, expected {FORMAT!r}."
                 )
             plan = checked_plan(json.loads(metadata["plan"]))
-            expected = {spec.name: (part, spec) for part, spec in _tensors(plan)}
-            _require_same(file, expected)
-            layout = layout_of(plan)
-            average = Vectors(
-                torch.zeros(layout.length("generator")), torch.zeros(0), torch.zeros(layout.length("statistics"))
+            weights, numbers = layout_of(plan).generator, statistics_of(plan)
+            _require_same(file, (*weights, *numbers))
+            average, statistics = (
+                torch.cat([file.get_tensor(spec.name).reshape(-1) for spec in specs]) for specs in (weights, numbers)
             )
-            for name, (part, spec) in expected.items():
-                average.part(part)[spec.start : spec.stop] = file.get_tensor(name).reshape(-1)
-        if not all(bool(torch.isfinite(average.part(part)).all()) for part in ("generator", "statistics")):
+        if not bool(average.isfinite().all() and statistics.isfinite().all()):
             raise DataError(f"{path} holds numbers that are not finite: this generator can't draw anything.")
-        return Generator(plan, average, int(metadata["iteration"]), int(metadata["images"]))
+        return Generator(plan, average, statistics, int(metadata["iteration"]), int(metadata["images"]))
     except FileNotFoundError as exc:
         raise DataError(
             f"There is no file {path}. A training writes its generator to outputs/NAME/generator.safetensors."
@@ -93,19 +93,15 @@ def load(path: Path) -> Generator:
         raise DataError(f"{path} can't be read as a generator: {exc}.") from exc
 
 
-def _tensors(plan: Plan) -> list[tuple[Part, TensorSpec]]:
-    """What a generator's file holds."""
-    layout = layout_of(plan)
-    named: list[tuple[Part, TensorSpec]] = [("generator", spec) for spec in layout.generator]
-    return named + [("statistics", s) for s in layout.statistics if not s.name.startswith("statistics/discriminator.")]
+def _named(vector: Tensor, specs: Iterable[TensorSpec]) -> dict[str, Tensor]:
+    return {spec.name: vector[spec.start : spec.stop].view(spec.shape).contiguous() for spec in specs}
 
 
-def _require_same(file: safetensors.safe_open, expected: dict[str, tuple[Part, TensorSpec]]) -> None:
-    found = set(file.keys())
-    if found != expected.keys():
-        raise ValueError(f"tensors that are missing or not expected: {sorted(found ^ expected.keys())[:3]}")
-    for name, (_, spec) in expected.items():
-        piece = file.get_slice(name)
+def _require_same(file: safetensors.safe_open, expected: Sequence[TensorSpec]) -> None:
+    if different := set(file.keys()) ^ {spec.name for spec in expected}:
+        raise ValueError(f"tensors that are missing or not expected: {sorted(different)[:3]}")
+    for spec in expected:
+        piece = file.get_slice(spec.name)
         shape, kind = tuple(piece.get_shape()), piece.get_dtype()
         if (shape, kind) != (spec.shape, "F32"):
-            raise ValueError(f"{name} is {kind} {shape}, its plan says F32 {spec.shape}")
+            raise ValueError(f"{spec.name} is {kind} {shape}, its plan says F32 {spec.shape}")

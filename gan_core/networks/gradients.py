@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -61,10 +62,14 @@ def generator_gradient(networks: Networks, loss: Loss, fake: Tensor) -> tuple[tu
 
 
 def batches(plan: Plan, networks: Networks, images: ImageSet, unit: WorkUnit) -> Iterator[tuple[Tensor, Tensor]]:
-    """(real images (b, C, S, S) in [-1, 1], noise (b, latent, 1, 1)) for each batch of the unit; the last may be short."""
+    """(real images (b, C, S, S) in [-1, 1], noise (b, latent, 1, 1)) for each batch of the unit.
+
+    A unit that isn't a multiple of the plan's batch is cut into batches of nearly the same size: Adam's step is as long
+    for a batch of one image, where batch norm has nothing to compare it with, as for any other.
+    """
     random = torch.Generator().manual_seed(unit.seed)
-    for start in range(0, unit.images, plan.batch_size):
-        real = images.batch(unit.indices[start : start + plan.batch_size])
+    for indices in np.array_split(np.array(unit.indices), plan.batches_of(unit.images)):
+        real = images.batch(indices)
         if plan.mirror:
             flipped = torch.rand(len(real), 1, 1, 1, generator=random) < 0.5
             real = torch.where(flipped, real.flip(-1), real)
@@ -103,19 +108,19 @@ class _Tally:
 
 
 def mean_gradient(
-    plan: Plan, networks: Networks, images: ImageSet, units: Sequence[WorkUnit], weights: Vectors, beat: Beat
+    plan: Plan, networks: Networks, images: ImageSet, units: Sequence[WorkUnit], beat: Beat
 ) -> tuple[Vectors, _Tally]:
     """Both networks' mean gradients over all images of the units, at the weights as they stand: none is changed.
 
-    Norm statistics start afresh at each unit and are averaged like the gradients, so a lease of several units is the
-    mean of its units and nothing else.
+    Spectral norm's estimates start afresh at each unit, so a lease of several units is the mean of its units and
+    nothing else.
     """
     loss, tally = LOSSES[plan.loss], _Tally(networks.device)
     networks.generator.train()
     networks.discriminator.train()
     sums = {part: [torch.zeros_like(t) for t in networks.tensors(part)] for part in PARTS}
     for unit in units:
-        networks.load(weights, parts=("statistics",))
+        networks.settle()
         for real, noise in batches(plan, networks, images, unit):
             fake = networks.generator(noise)
             d_gradient, d_loss, real_logits, fake_logits = discriminator_gradient(networks, loss, real, fake)
@@ -124,7 +129,6 @@ def mean_gradient(
             torch._foreach_add_(sums["generator"], g_gradient, alpha=len(real))
             tally.add(g_loss, d_loss, real_logits, fake_logits)
             beat()
-        torch._foreach_add_(sums["statistics"], list(networks.tensors("statistics")), alpha=unit.images)
     return Vectors(*(flatten(sums[part]) / tally.images for part in PARTS)), tally
 
 
@@ -138,14 +142,14 @@ def shared_gradient(
 ) -> tuple[Vectors, _Tally]:
     """`mean_gradient` with the units dealt out to several devices of one machine; the same to rounding.
 
-    Units, not batches: within a unit each batch finds the norm statistics that the one before has left.
+    Units, not batches: within a unit each batch finds the estimates of spectral norm that the one before has left.
     """
     for networks in several[1:]:  # `contribute` has filled the first
         networks.load(weights)
     hands = [units[i :: len(several)] for i in range(min(len(several), len(units)))]
     with ThreadPoolExecutor(len(hands), thread_name_prefix="device") as pool:
         futures = [
-            pool.submit(mean_gradient, plan, networks, images, hand, weights, beat)
+            pool.submit(mean_gradient, plan, networks, images, hand, beat)
             for networks, hand in zip(several, hands, strict=False)
         ]
         (mean, tally), *others = [future.result() for future in futures]
@@ -184,9 +188,7 @@ def local_steps(
             tally.add(g_loss, d_loss, real_logits, fake_logits)
             beat()
     after = networks.read()
-    return Vectors(
-        after.generator - weights.generator, after.discriminator - weights.discriminator, after.statistics
-    ), tally
+    return Vectors(after.generator - weights.generator, after.discriminator - weights.discriminator), tally
 
 
 def contribute(
@@ -206,7 +208,7 @@ def contribute(
             each other, and use the first device alone.
 
     Returns:
-        update directions for G and D with the statistics after the units; losses, images and seconds
+        update directions for G and D; losses, images and seconds
     """
     started = time.perf_counter()
     networks.load(weights)
@@ -214,7 +216,7 @@ def contribute(
         if more and len(units) > 1:
             vectors, tally = shared_gradient(plan, (networks, *more), images, units, weights, beat)
         else:
-            vectors, tally = mean_gradient(plan, networks, images, units, weights, beat)
+            vectors, tally = mean_gradient(plan, networks, images, units, beat)
     else:
         vectors, tally = local_steps(plan, networks, images, units, weights, beat)
     return vectors, tally.measures(time.perf_counter() - started)

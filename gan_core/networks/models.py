@@ -7,13 +7,15 @@ from functools import cache
 from types import MappingProxyType
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrize import ParametrizationList
 
 from gan_core.layout import PARTS, Layout, Part, TensorSpec, Vectors
 from gan_core.plan import ModelName, Plan
 
-POWER_ITERATIONS = 15  # for the first estimate of the largest singular value; PyTorch takes as many
+POWER_ITERATIONS = 15  # from a start that everybody knows to the largest singular value; PyTorch takes as many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,27 +114,41 @@ class Networks:
         self.device = torch.device(device)
         self.latent_dim = plan.latent_dim
         self.layout = layout_of(plan)
+        self._norms = [module for module in self.discriminator.modules() if isinstance(module, ParametrizationList)]
 
     def tensors(self, part: Part) -> Iterator[Tensor]:
         """The live tensors of this part, in the layout's order."""
-        if part == "statistics":
-            yield from (
-                b for net in (self.generator, self.discriminator) for b in net.buffers() if b.is_floating_point()
-            )
-        else:
-            yield from getattr(self, part).parameters()
+        yield from getattr(self, part).parameters()
 
     @torch.no_grad()
-    def load(self, weights: Vectors, parts: Iterable[Part] = PARTS) -> None:
-        """Fill these parts; everything by default."""
-        for part in parts:
+    def load(self, weights: Vectors) -> None:
+        """Fill both networks."""
+        for part in PARTS:
             vector = weights.part(part)
             for spec, tensor in zip(self.layout.part(part), self.tensors(part), strict=True):
                 tensor.copy_(vector[spec.start : spec.stop].view(spec.shape))
+        self.settle()
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Make what the networks remember beside their weights follow from the weights alone, so that it never travels.
+
+        Spectral norm's estimate starts where everybody's does. Batch norm's running numbers are used by nobody who
+        trains: whoever draws computes them (`drawing.standing_statistics`).
+        """
+        random = torch.Generator().manual_seed(0)
+        for norm in self._norms:
+            mode = norm.training
+            norm.train()
+            for direction in norm.buffers():
+                direction.copy_(F.normalize(torch.randn(direction.shape, generator=random), dim=0))
+            for _ in range(POWER_ITERATIONS):
+                norm()  # in training mode, each look at the weights is an iteration (Miyato et al. 2018, algorithm 1)
+            norm.train(mode)
 
     @torch.no_grad()
     def read(self) -> Vectors:
-        """A copy of everything, on the CPU."""
+        """A copy of both, on the CPU."""
         return Vectors(*(flatten(self.tensors(part)) for part in PARTS))
 
 
@@ -149,28 +165,25 @@ def layout_of(plan: Plan) -> Layout:
 
 @cache
 def _layout(model: ModelName, size: Size) -> Layout:
-    make_generator, make_discriminator = MODELS[model]
     with torch.device("meta"):
-        nets = {"generator": make_generator(size), "discriminator": make_discriminator(size)}
+        networks = zip(PARTS, (make(size) for make in MODELS[model]), strict=True)
+        return Layout(*(_specs(f"{part}/", network.named_parameters()) for part, network in networks))
 
-    def specs(part: Part, named: list[tuple[str, Tensor]]) -> tuple[TensorSpec, ...]:
-        result, start = [], 0
-        for name, tensor in named:
-            result.append(TensorSpec(f"{part}/{name}", tuple(tensor.shape), start, start + tensor.numel()))
-            start += tensor.numel()
-        return tuple(result)
 
-    statistics = [
-        (f"{which}.{name}", b)
-        for which, net in nets.items()
-        for name, b in net.named_buffers()
-        if b.is_floating_point()
-    ]
-    return Layout(
-        specs("generator", list(nets["generator"].named_parameters())),
-        specs("discriminator", list(nets["discriminator"].named_parameters())),
-        specs("statistics", statistics),
-    )
+def statistics_of(plan: Plan) -> tuple[TensorSpec, ...]:
+    """The norm layers' running numbers of the plan's generator: what its file holds beside its weights."""
+    make_generator, _ = MODELS[plan.model]
+    with torch.device("meta"):
+        named = make_generator(size_of(plan)).named_buffers()
+    return _specs("statistics/generator.", ((name, b) for name, b in named if b.is_floating_point()))
+
+
+def _specs(prefix: str, named: Iterable[tuple[str, Tensor]]) -> tuple[TensorSpec, ...]:
+    result, start = [], 0
+    for name, tensor in named:
+        result.append(TensorSpec(prefix + name, tuple(tensor.shape), start, start + tensor.numel()))
+        start += tensor.numel()
+    return tuple(result)
 
 
 @torch.no_grad()
@@ -179,7 +192,7 @@ def initial_weights(plan: Plan) -> Vectors:
     networks, layout = Networks(plan), layout_of(plan)
     weights = networks.read()
     random = torch.Generator().manual_seed(plan.seed)
-    for part in ("generator", "discriminator"):
+    for part in PARTS:
         for spec in layout.part(part):
             values = weights.part(part)[spec.start : spec.stop]
             if len(spec.shape) == 4:
@@ -188,16 +201,4 @@ def initial_weights(plan: Plan) -> Vectors:
                 values.zero_()
             else:
                 values.normal_(1, 0.02, generator=random)
-    for spec in layout.statistics:  # batch norm starts from mean 0 and variance 1; spectral norm from random directions
-        if not spec.name.endswith(("running_mean", "running_var")):
-            values = weights.statistics[spec.start : spec.stop]
-            values.normal_(generator=random)
-            values /= values.norm()
-    if (
-        plan.model == "spectral"
-    ):  # each forward pass in training mode turns the directions closer to the singular vectors
-        networks.load(weights)
-        for _ in range(POWER_ITERATIONS):
-            networks.discriminator(torch.zeros(1, plan.channels, plan.image_size, plan.image_size))
-        weights.statistics = networks.read().statistics
     return weights

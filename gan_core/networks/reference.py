@@ -44,8 +44,7 @@ def train_local(
                 measures.append(measured)
                 yield decode(encode(vectors, layout, plan.codec, unit.seed), layout, plan.codec), measured.images
 
-        direction, seen = aggregate_all(plan, contributions())
-        advance(plan, state, direction, seen, position)
+        advance(plan, state, aggregate_all(plan, contributions()), position)
         watch(state, measures)
     return state
 
@@ -73,10 +72,9 @@ def train_plain(plan: Plan, images: ImageSet, watch: Watcher = lambda state, mea
                 g_gradient, _ = generator_gradient(networks, loss, fake)
                 step(g_adam, g_parameters, g_gradient)
         after, before = networks.read(), state.weights
-        change = Vectors(
-            after.generator - before.generator, after.discriminator - before.discriminator, after.statistics
-        )
-        advance(plan.changed(contribution="local_steps"), state, change, sum(u.images for u in units), position)
+        change = Vectors(after.generator - before.generator, after.discriminator - before.discriminator)
+        alone = plan.changed(contribution="local_steps", aggregation="mean")
+        advance(alone, state, aggregate_all(alone, [(change, sum(unit.images for unit in units))]), position)
         state.weights = after
         watch(state, [])
     return state

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gan_core.layout import PARTS, Vectors
 from gan_core.networks.gradients import adam, step
-from gan_core.networks.models import Networks, initial_weights
+from gan_core.networks.models import initial_weights
 from gan_core.plan import Plan
 from gan_core.policies.aggregation import RULES
 
@@ -21,7 +21,7 @@ class State:
     images: int  # seen so far
     position: int  # handed out so far: where the sampler continues
     weights: Vectors
-    average: Vectors  # moving average of G and of the statistics; D's part is empty
+    average: Tensor  # moving average of G
     moments: dict[str, Tensor]  # Adam's running means ("generator.mean", ...), for contribution kind `gradient`
     steps: int  # Adam steps taken
 
@@ -30,54 +30,59 @@ def initial_state(plan: Plan) -> State:
     """Iteration 0."""
     weights = initial_weights(plan)
     moments = (
-        {
-            f"{part}.{moment}": torch.zeros_like(weights.part(part))
-            for part in ("generator", "discriminator")
-            for moment in ("mean", "square")
-        }
+        {f"{part}.{moment}": torch.zeros_like(weights.part(part)) for part in PARTS for moment in ("mean", "square")}
         if plan.contribution == "gradient"
         else {}
     )
-    average = Vectors(weights.generator.clone(), torch.zeros(0), weights.statistics.clone())
-    return State(0, 0, 0, weights, average, moments, 0)
+    return State(0, 0, 0, weights, weights.generator.clone(), moments, 0)
 
 
 class Aggregate:
     """One iteration's contributions on their way to becoming one. Fed in unit order."""
 
     def __init__(self, plan: Plan) -> None:
-        # One rule for each part: their scales differ, and a bound on lengths must not be set by the larger network.
-        self._rules = {part: RULES[plan.aggregation]() for part in PARTS}
+        self._rule = RULES[plan.aggregation]()
+        self._plan = plan
+        self._squares = 0
         self.images = 0
 
     def add(self, contribution: Vectors, images: int) -> None:
         self.images += images
-        for part, rule in self._rules.items():
-            rule.add(contribution.part(part), images)
+        self._squares += images**2
+        self._rule.add(contribution, images)
 
     def result(self) -> Vectors:
-        return Vectors(*(self._rules[part].result() for part in PARTS))
+        return self._rule.result()
+
+    @property
+    def walked(self) -> float:
+        """Images along the way from the old weights to the new ones: batch_size for each update that one machine made.
+
+        However many machines walk at the same time, their mean goes no further than one of them. It counts walks by
+        their images, as the mean does.
+        """
+        if self._plan.contribution == "gradient":
+            return self._plan.batch_size
+        return self._squares / self.images
 
 
-def advance(plan: Plan, state: State, direction: Vectors, images: int, position: int) -> None:
+def advance(plan: Plan, state: State, aggregate: Aggregate, position: int) -> None:
     """Take one iteration's step, in place.
 
     Args:
-        direction: the aggregated contribution; its statistics replace the old ones
-        images: that the contributions were computed from
+        aggregate: of the iteration's contributions; one at least
         position: of the sampler after this iteration's units
     """
+    direction = aggregate.result()
     if plan.contribution == "gradient":
         _adam_step(plan, state, direction)
     else:
         state.weights.generator += direction.generator
         state.weights.discriminator += direction.discriminator
-    state.weights.statistics.copy_(direction.statistics)
-    keep = 0.5 ** (images / plan.ema_half_life) if plan.ema_half_life else 0.0
-    state.average.generator.lerp_(state.weights.generator, 1 - keep)
-    state.average.statistics.lerp_(state.weights.statistics, 1 - keep)
+    keep = 0.5 ** (aggregate.walked / plan.ema_half_life) if plan.ema_half_life else 0.0
+    state.average.lerp_(state.weights.generator, 1 - keep)
     state.iteration += 1
-    state.images += images
+    state.images += aggregate.images
     state.position = position
 
 
@@ -98,28 +103,13 @@ def _adam_step(plan: Plan, state: State, gradient: Vectors) -> None:
 def tensors_of(state: State) -> dict[str, Tensor]:
     """Everything in a state that is a tensor, by name: what a checkpoint holds."""
     named = {f"weights.{part}": state.weights.part(part) for part in PARTS}
-    named |= {f"average.{part}": state.average.part(part) for part in ("generator", "statistics")}
+    named["average.generator"] = state.average
     return named | {f"moments.{name}": tensor for name, tensor in state.moments.items()}
 
 
-@torch.no_grad()
-def draw(plan: Plan, average: Vectors, noise: Tensor, batch: int = 256) -> Tensor:
-    """Images (N, C, S, S) in [-1, 1] that the averaged generator makes of this noise (N, latent, 1, 1)."""
-    networks = Networks(plan)
-    whole = networks.read()
-    networks.load(Vectors(average.generator, whole.discriminator, average.statistics))
-    networks.generator.eval()
-    return torch.cat([networks.generator(piece) for piece in noise.split(batch)])
-
-
-def fixed_noise(plan: Plan, count: int = 64) -> Tensor:
-    """The same noise (count, latent, 1, 1) at every call, so that pictures of one training can be compared."""
-    return torch.randn(count, plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(plan.seed + 1))
-
-
-def aggregate_all(plan: Plan, contributions: Iterable[tuple[Vectors, int]]) -> tuple[Vectors, int]:
-    """The aggregated contribution of these (contribution, images) in their order, and its images."""
+def aggregate_all(plan: Plan, contributions: Iterable[tuple[Vectors, int]]) -> Aggregate:
+    """The aggregate of these (contribution, images) in their order."""
     total = Aggregate(plan)
     for vectors, images in contributions:
         total.add(vectors, images)
-    return total.result(), total.images
+    return total

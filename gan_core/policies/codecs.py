@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from gan_core.errors import PayloadError
-from gan_core.layout import PARTS, Layout, TensorSpec, Vectors
+from gan_core.layout import PARTS, Layout, Vectors
 from gan_core.plan import CodecName
+from gan_core.policies.sampling import seed_of
+from gan_core.units import PAYLOAD_FORMAT
 
-VERSION = "1"
+VERSION = str(PAYLOAD_FORMAT)
 NO_CHECKSUM = "0" * 32
 BLOCK = 256  # int8: numbers that share a scale; 1.3 % relative error on heavy-tailed gradients
 SMALLEST = 2.0**-149  # of float32: a scale below would be zero
@@ -108,11 +110,6 @@ DTYPES: Mapping[str, np.dtype] = MappingProxyType(
 )
 
 
-def _codec_of(spec: TensorSpec, codec: CodecName) -> Codec:
-    """Statistics are few and averaged as they are: they always travel whole."""
-    return CODECS["float32" if spec.name.startswith("statistics/") else codec]
-
-
 @lru_cache(maxsize=16)
 def _header_form(layout: Layout, codec: CodecName) -> tuple[bytes, int]:
     """The header with zeros in the checksum's place, and the size of the body in bytes."""
@@ -121,7 +118,7 @@ def _header_form(layout: Layout, codec: CodecName) -> tuple[bytes, int]:
     offset = 0
     for spec in (s for part in PARTS for s in layout.part(part)):
         length = spec.stop - spec.start
-        for suffix, dtype, elements in _codec_of(spec, codec).fields(length):
+        for suffix, dtype, elements in CODECS[codec].fields(length):
             size = elements * DTYPES[dtype].itemsize
             shape = list(spec.shape) if elements == length and not suffix else [elements]
             entries[spec.name + suffix] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
@@ -146,12 +143,13 @@ def encode(vectors: Vectors, layout: Layout, codec: CodecName, seed: int = 0) ->
     """Payload of these vectors.
 
     Args:
-        seed: of the stochastic rounding (int8 only): the first unit's, so that a lease encodes to the same bytes anywhere.
+        seed: the first unit's, so that a lease encodes to the same bytes anywhere. The stochastic rounding (int8 only) has its
+            own, made of it: with the unit's, its random numbers would be those of the unit's noise.
 
     Raises:
         PayloadError: a vector has another length than the layout, or holds a number that isn't finite.
     """
-    random = torch.Generator().manual_seed(seed)
+    random = torch.Generator().manual_seed(seed_of(seed, "rounding"))
     pieces: list[np.ndarray] = []
     for part in PARTS:
         vector = vectors.part(part)
@@ -161,7 +159,7 @@ def encode(vectors: Vectors, layout: Layout, codec: CodecName, seed: int = 0) ->
             raise PayloadError(f"{part} holds numbers that are not finite")
         vector = vector.detach().to("cpu", torch.float32).contiguous()
         for spec in layout.part(part):
-            pieces.extend(_codec_of(spec, codec).encode(vector[spec.start : spec.stop], random))
+            pieces.extend(CODECS[codec].encode(vector[spec.start : spec.stop], random))
     digest = _new_checksum()
     for piece in pieces:
         digest.update(piece.data)
@@ -197,7 +195,7 @@ def _decode_body(body: memoryview, layout: Layout, codec: CodecName) -> Vectors:
     for part in PARTS:
         vector = torch.empty(layout.length(part))
         for spec in layout.part(part):
-            length, coder, arrays = spec.stop - spec.start, _codec_of(spec, codec), []
+            length, coder, arrays = spec.stop - spec.start, CODECS[codec], []
             for _, dtype, elements in coder.fields(length):
                 arrays.append(np.frombuffer(body, DTYPES[dtype], elements, offset))
                 offset += elements * DTYPES[dtype].itemsize

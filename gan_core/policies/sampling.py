@@ -99,35 +99,30 @@ def cut_units(
     shards: Sequence[int] = (),
     detail: np.ndarray | None = None,
 ) -> tuple[list[WorkUnit], int]:
-    """The next iteration's units: slices of the epoch's order until they hold the quorum.
+    """The next iteration's units: slices of the epochs' orders, one after the other, until they hold the quorum.
 
-    An epoch's last slice may be short and is used like any other; the next one starts a new epoch. So may a shard's last.
+    Where an epoch ends within a unit, the unit goes on with the next one: none is so small that its batches would be.
 
     Args:
         position: images handed out so far, over all epochs
         images: size of the data set
         quorum: images that they hold at least; None is the plan's, where `auto` means one machine's: a single unit
-        shards: images in each shard of the data set; none for data that lies on every machine
+        shards: images in each shard of the data set; none for data that lies on every machine. A unit stays within a
+            shard, so that a machine with the first ones has something to do: it is up to half smaller or larger.
         detail: how much happens in each image; only `progressive` asks
 
     Returns:
         the units, and the position after them
     """
     units: list[WorkUnit] = []
-    total, order_epoch, order, ends = 0, -1, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    wanted = plan.quorum_for([None])[0] if quorum is None else quorum
+    orders = _Orders(plan, images, labels, shards, detail)
+    total, wanted = 0, plan.quorum_for([None])[0] if quorum is None else quorum
     while total < wanted:
-        epoch, offset = divmod(position, images)
-        if epoch != order_epoch:
-            pool = Pool(images, labels, detail, epoch, seed_of(plan.seed, "epoch", epoch))
-            order, ends = _order(plan, pool, shards)
-            order_epoch = epoch
-        end = ends[np.searchsorted(ends, offset, side="right")]  # of the stretch that no unit leaves
-        indices = order[offset : min(offset + plan.images_per_unit, end)]
+        indices = orders.unit_at(position)
         units.append(
             WorkUnit(
                 ordinal=len(units),
-                epoch=epoch,
+                epoch=position // images,
                 indices=tuple(indices.tolist()),
                 seed=seed_of(plan.seed, "unit", position),
                 reach=int(indices.max()) + 1 if shards else 0,
@@ -138,22 +133,67 @@ def cut_units(
     return units, position
 
 
-def _order(plan: Plan, pool: Pool, shards: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """(images,) an epoch's order, and (stretches,) where the stretches end that a unit stays within.
+class _Orders:
+    """The orders of all epochs; the latest is kept."""
 
-    With shards, each is brought into the sampler's order and cut into units, and then all units are shuffled.
-    """
-    sampler = SAMPLERS[plan.sampler]
-    if plan.shards == "off" or len(shards) < 2:
-        return sampler(pool), np.array([pool.images])
-    pieces: list[np.ndarray] = []
-    start = 0
-    for number, size in enumerate(shards):
-        mine = slice(start, start + size)
-        labels, detail = (None if of is None else of[mine] for of in (pool.labels, pool.detail))
-        order = start + sampler(Pool(size, labels, detail, pool.epoch, seed_of(pool.seed, "shard", number)))
-        pieces += np.split(order, range(plan.images_per_unit, size, plan.images_per_unit))
-        start += size
-    if plan.sampler != "sequential":
-        pieces = [pieces[i] for i in pool.random.permutation(len(pieces))]
-    return np.concatenate(pieces), np.cumsum([len(piece) for piece in pieces])
+    def __init__(
+        self,
+        plan: Plan,
+        images: int,
+        labels: np.ndarray | None,
+        shards: Sequence[int],
+        detail: np.ndarray | None,
+    ) -> None:
+        self._plan, self._images, self._labels, self._detail = plan, images, labels, detail
+        self._shards = _joined(shards, plan.images_per_unit) if plan.shards != "off" else []
+        self._epoch, self._pieces = -1, [np.empty(0, dtype=np.int64)]
+
+    def unit_at(self, position: int) -> np.ndarray:
+        """(images,) indices of the unit that begins at this position."""
+        epoch, offset = divmod(position, self._images)
+        if len(self._shards) > 1:
+            ends = np.cumsum([len(piece) for piece in self._of(epoch)])
+            return np.concatenate(self._of(epoch))[offset : ends[np.searchsorted(ends, offset, side="right")]]
+        taken, size = [], self._plan.images_per_unit
+        while size:
+            (order,) = self._of(epoch)
+            taken.append(order[offset : offset + size])
+            size -= len(taken[-1])
+            epoch, offset = epoch + 1, 0
+        return np.concatenate(taken)
+
+    def _of(self, epoch: int) -> list[np.ndarray]:
+        """An epoch's order: whole, or cut into the units of all shards, which are then shuffled."""
+        if epoch != self._epoch:
+            seed = seed_of(self._plan.seed, "epoch", epoch)
+            whole = Pool(self._images, self._labels, self._detail, epoch, seed)
+            self._epoch, self._pieces = epoch, self._cut(whole) if len(self._shards) > 1 else [self._sampler(whole)]
+        return self._pieces
+
+    @property
+    def _sampler(self) -> Sampler:
+        return SAMPLERS[self._plan.sampler]
+
+    def _cut(self, whole: Pool) -> list[np.ndarray]:
+        pieces: list[np.ndarray] = []
+        start = 0
+        for number, size in enumerate(self._shards):
+            mine = slice(start, start + size)
+            labels, detail = (None if of is None else of[mine] for of in (whole.labels, whole.detail))
+            order = start + self._sampler(Pool(size, labels, detail, whole.epoch, seed_of(whole.seed, "shard", number)))
+            pieces += np.array_split(order, max(1, round(size / self._plan.images_per_unit)))
+            start += size
+        if self._plan.sampler != "sequential":
+            pieces = [pieces[i] for i in whole.random.permutation(len(pieces))]
+        return pieces
+
+
+def _joined(shards: Sequence[int], images_per_unit: int) -> list[int]:
+    """The shards' sizes, those that are too small for a unit joined with their neighbours."""
+    sizes: list[int] = []
+    for size in shards:
+        if sizes and min(size, sizes[-1]) < images_per_unit / 2:
+            sizes[-1] += size
+        else:
+            sizes.append(size)
+    return sizes

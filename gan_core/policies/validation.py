@@ -16,12 +16,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from gan_core.layout import Part, Vectors
+from gan_core.layout import PARTS, Part, Vectors
 
 ALWAYS = 10  # valid results in a row until which every result is checked
 OPENING = 5  # batches of the first stretch: rounding has not grown yet, so it must match closely
 ENDLESS = 1e9  # times the length of nothing: a number that can be stored
-JUDGED: tuple[Part, ...] = ("generator", "discriminator")
 
 OPENING_SHARE = 0.8  # of what the twin has of the opening; honest ones have 0.9 and more, copies at most 0.7
 LATER_SHARE = 0.5  # of what the twin has of a later stretch; who skipped it has next to nothing
@@ -102,7 +101,7 @@ def likeness(result: Tensor, stretches: Tensor) -> Likeness:
 
 def alike(result: Vectors, path: Track) -> dict[Part, Likeness]:
     """`likeness` of both networks' parts."""
-    return {part: likeness(result.part(part), path.stretches(part)) for part in JUDGED}
+    return {part: likeness(result.part(part), path.stretches(part)) for part in PARTS}
 
 
 def judge(claimed: dict[Part, Likeness], twin: dict[Part, Likeness] | None = None) -> Finding:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from gan_core.data.images import ImageSet
 from gan_core.errors import QualityError
-from gan_core.layout import Vectors
-from gan_core.networks.update import draw
+from gan_core.networks.drawing import draw
 from gan_core.plan import Plan
 
 FEATURES = 64  # of the classifier's last hidden layer
@@ -86,7 +85,7 @@ def train_evaluator(images: ImageSet) -> ClassifierEvaluator:
     return ClassifierEvaluator(net.features, *moments(_in_batches(net.features, everything)))
 
 
-def distance_of(plan: Plan, average: Vectors, evaluator: ClassifierEvaluator, samples: int = SAMPLES) -> float:
+def distance_of(plan: Plan, average: Tensor, evaluator: ClassifierEvaluator, samples: int = SAMPLES) -> float:
     """Frechet distance of the averaged generator's images, from noise that is the same at every call."""
     noise = torch.randn(samples, plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(12_345))
     return evaluator.distance(draw(plan, average, noise))

@@ -5,10 +5,10 @@ import io
 from collections.abc import Sequence
 
 from PIL import Image, ImageDraw
+from torch import Tensor
 
 from gan_core.data.images import grid
-from gan_core.layout import Vectors
-from gan_core.networks.update import draw, fixed_noise
+from gan_core.networks.drawing import draw, fixed_noise
 from gan_core.plan import Plan
 
 LARGEST_INLINE = 150_000  # bytes of a picture inside a page
@@ -16,7 +16,7 @@ FRAMES = 60  # at most, in a timeline: 6 s at 10 frames a second
 LARGEST = 384  # pixels a side of a timeline; keeps it below 2 MB
 
 
-def sample_grid(plan: Plan, average: Vectors, columns: int = 8) -> bytes:
+def sample_grid(plan: Plan, average: Tensor, columns: int = 8) -> bytes:
     """PNG of columns² images from the training's fixed noise; small images are enlarged so that people can see them."""
     picture = grid(draw(plan, average, fixed_noise(plan, columns**2)), columns)
     if plan.image_size < 64:

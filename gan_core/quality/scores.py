@@ -29,8 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gan_core.data.images import ImageSet
-from gan_core.layout import Vectors
-from gan_core.networks.update import draw
+from gan_core.networks.drawing import draw
 from gan_core.plan import Plan
 from gan_core.quality.classifier import frechet_distance, moments
 
@@ -93,7 +92,7 @@ class Evaluator:
         return torch.cat([self._net(batch) for batch in images.split(256)]).double().numpy()
 
 
-def scores_of(plan: Plan, average: Vectors, evaluator: Evaluator) -> Scores:
+def scores_of(plan: Plan, average: Tensor, evaluator: Evaluator) -> Scores:
     """Of the averaged generator's images, from noise that is the same at every call."""
     noise = torch.randn(SAMPLES, plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(12_345))
     return evaluator.scores(draw(plan, average, noise, batch=64))

@@ -126,6 +126,7 @@ workers = Table(
     Column("images_per_second", Double),  # measured from accepted work
     Column("proven_speed", Double),  # images per second: the fastest result that a check found valid
     Column("run_id", UUID),  # the Prefect run of its latest start
+    Column("format", Integer, nullable=False, server_default="1"),  # of its payloads: tells an old version's
     Column("message", Text, nullable=False, server_default=""),
     Column("drained", Text, nullable=False, server_default=""),  # by whom; "" for who may be given work
     now("registered_at"),
@@ -214,6 +215,7 @@ units = Table(
         "reach", Integer, nullable=False, server_default="0"
     ),  # images, from the first on, that it takes; 0: all are there
     Column("state", UNIT_STATE, nullable=False, server_default="open"),
+    Column("given_up", Boolean, nullable=False, server_default=text("false")),  # it spoiled whoever computed it
     Column("attempts", Integer, nullable=False, server_default="0"),
     Column("lease_id", BigInteger, ForeignKey("classgan.leases.id")),  # the latest one
     Column("contribution_id", BigInteger, ForeignKey("classgan.contributions.id")),

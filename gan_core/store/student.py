@@ -8,7 +8,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from gan_core.units import LeaderboardRow, Lease, Measures, Shard, Submission, Verdict, WorkUnit
+from gan_core.units import PAYLOAD_FORMAT, LeaderboardRow, Lease, Measures, Shard, Submission, Verdict, WorkUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ def register(
 ) -> int:
     """Make this machine known; returns its worker id. `run` is the Prefect run that it works in."""
     row = connection.execute(
-        "SELECT student.register(%s, %s, %s, %s, %s)", (name, boot, device, Jsonb(hardware), run)
+        "SELECT student.register(%s, %s, %s, %s, %s, %s)", (name, boot, device, Jsonb(hardware), run, PAYLOAD_FORMAT)
     ).fetchone()
     assert row is not None
     return row[0]

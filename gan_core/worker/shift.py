@@ -65,7 +65,7 @@ class Prepared:
     networks: tuple[Networks, ...]  # one a device
     version: int  # of the plan
     iteration: int = -1
-    weights: Vectors = field(default_factory=lambda: Vectors(*(torch.zeros(0) for _ in range(3))))
+    weights: Vectors = field(default_factory=lambda: Vectors(torch.zeros(0), torch.zeros(0)))
 
 
 class Shift:

@@ -36,7 +36,7 @@ def a_tenth(honest, plan, networks, images, units, weights) -> Vectors:
     few = [WorkUnit(ordinal=u.ordinal, epoch=u.epoch, indices=u.indices[: plan.batch_size], seed=u.seed) for u in units]
     vectors, _ = honest(plan, networks, images, few, weights)
     grow = len(units[0].indices) / plan.batch_size
-    return Vectors(grow * vectors.generator, grow * vectors.discriminator, vectors.statistics)
+    return Vectors(grow * vectors.generator, grow * vectors.discriminator)
 
 
 def another_units(honest, plan, networks, images, units, weights) -> Vectors:
@@ -56,7 +56,7 @@ def another_units(honest, plan, networks, images, units, weights) -> Vectors:
 def fake_generator(honest, plan, networks, images, units, weights) -> Vectors:
     """D's part is real."""
     vectors, _ = honest(plan, networks, images, units, weights)
-    return Vectors(vectors.generator.flip(0), vectors.discriminator, vectors.statistics)
+    return Vectors(vectors.generator.flip(0), vectors.discriminator)
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_a_mistake_is_answered_with_a_sentence(classgan, arguments, sentence):
 def test_images_are_drawn_as_a_grid_or_as_files(classgan, tmp_path, tiny):
     generators.save(
         tmp_path / "outputs" / "mine" / "generator.safetensors",
-        generators.Generator(tiny, initial_state(tiny).average, 1, 1),
+        generators.finished(tiny, initial_state(tiny).average, 1, 1),
     )
     assert classgan("generate", "mine", "-n", "9", "-o", "grid.png")[0] == 0
     assert classgan("generate", "outputs/mine", "-n", "3", "-o", "single")[0] == 0

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from gan_core.coordinator.gates import FOLDED, LATELY, Gates, Sketcher, agreements, findings
-from gan_core.errors import PayloadError
-from gan_core.layout import Layout, TensorSpec, Vectors
+from gan_core.layout import PARTS, Layout, TensorSpec, Vectors
 from gan_core.networks.models import layout_of
 
 HONEST_COSINE = 0.2  # between two honest ones: what a training shows once it is well under way
@@ -33,8 +32,7 @@ class Students:
 
     def next_round(self) -> None:
         self.sketcher = Sketcher(self.layout)
-        self.common = {part: self.drawn(self.layout.length(part)) for part in ("generator", "discriminator")}
-        self.statistics = self.drawn(self.layout.length("statistics")).abs() + 1
+        self.common = {part: self.drawn(self.layout.length(part)) for part in PARTS}
 
     def drawn(self, length: int) -> torch.Tensor:
         return torch.randn(length, generator=self.random)
@@ -42,7 +40,7 @@ class Students:
     def honest(self, units: int = 1) -> Vectors:
         own = math.sqrt(1 / HONEST_COSINE - 1)
         g, d = (math.sqrt(units) * (c + own * self.drawn(len(c))) for c in self.common.values())
-        return Vectors(g, d, self.statistics * (1 + 0.05 * self.drawn(len(self.statistics))))
+        return Vectors(g, d)
 
     def sketch(self, student: str, vectors: Vectors, units: int = 1):
         self.sent += 1
@@ -50,7 +48,7 @@ class Students:
 
 
 def networks(vectors: Vectors, factor: float) -> Vectors:
-    return Vectors(vectors.generator * factor, vectors.discriminator * factor, vectors.statistics)
+    return Vectors(vectors.generator * factor, vectors.discriminator * factor)
 
 
 ATTACKS = {
@@ -59,24 +57,16 @@ ATTACKS = {
     "times 1,000": (lambda s: networks(s.honest(), 1000), "at most .* is taken"),
     "times 5": (lambda s: networks(s.honest(), 5), "at most .* is taken"),
     "noise": (
-        lambda s: Vectors(*(2.2 * s.drawn(len(c)) for c in s.common.values()), s.honest().statistics),
+        lambda s: Vectors(*(2.2 * s.drawn(len(c)) for c in s.common.values())),
         "points elsewhere",
     ),
     "zero": (lambda s: networks(s.honest(), 0), "less than a 4th"),
     "generator flipped": (
-        lambda s: Vectors(-(v := s.honest()).generator, v.discriminator, v.statistics),
+        lambda s: Vectors(-(v := s.honest()).generator, v.discriminator),
         "generator part points elsewhere",
     ),
-    "statistics times 1,000": (
-        lambda s: Vectors((v := s.honest()).generator, v.discriminator, v.statistics * 1000),
-        "statistics part has length",
-    ),
-    "statistics drawn": (
-        lambda s: Vectors((v := s.honest()).generator, v.discriminator, 100 * s.drawn(len(s.statistics)).abs()),
-        "statistics part",
-    ),
 }
-AT_ONCE = ("sign flip", "sign flip, a tenth", "times 1,000", "times 5", "statistics times 1,000", "statistics drawn")
+AT_ONCE = ("sign flip", "sign flip, a tenth", "times 1,000", "times 5")
 
 
 @pytest.mark.parametrize("hostile", [1, 2, 3])
@@ -113,15 +103,11 @@ def test_honest_ones_pass(count, plan, layout):
         for _ in range(2):
             units = [1 + n * seed % 8 for n in range(count)]
             sketches = [students.sketch(f"s{n}", students.honest(u), u) for n, u in enumerate(units)]
-            few = Vectors(0.1 * students.drawn(layout.length("generator")), *few_parts(students))
+            few = Vectors(*(0.1 * students.drawn(layout.length(part)) for part in PARTS))
             students.sent += 1
             sketches.append(students.sketcher.sketch(students.sent, "s0", 2, few))
             assert findings(plan, sketches) == {}
             students.next_round()
-
-
-def few_parts(students: Students) -> tuple[torch.Tensor, torch.Tensor]:
-    return 0.1 * students.drawn(students.layout.length("discriminator")), students.statistics
 
 
 def test_one_student_with_many_machines_has_one_voice(plan, layout):
@@ -138,7 +124,7 @@ def test_no_minority_gets_an_honest_one_refused(seed, plan, layout):
     students, gates = Students(layout, seed), Gates()
     for _ in range(3):
         honest = [students.honest() for _ in range(5)]
-        mean = Vectors(*(sum(h.part(p) for h in honest) / 5 for p in ("generator", "discriminator", "statistics")))
+        mean = Vectors(*(sum(h.part(p) for h in honest) / 5 for p in PARTS))
         victim = honest[0]
         plot = (
             networks(mean, -3),
@@ -209,28 +195,19 @@ def test_a_class_that_is_not_of_one_mind_accuses_nobody(plan, layout):
     assert findings(plan, sketches) == {}
 
 
-def test_a_variance_below_zero_is_refused(layout):
-    students = Students(layout)
-    vectors = students.honest()
-    spec = next(s for s in layout.statistics if s.name.endswith("running_var"))
-    vectors.statistics[spec.start] = -0.5
-    with pytest.raises(PayloadError, match=r"variance -0\.5, 0 is the least possible"):
-        students.sketch("x", vectors)
-
-
 def test_a_folded_sketch_keeps_cosines_and_no_two_rounds_fold_alike():
     length = 3 * FOLDED + 17
-    layout = Layout((TensorSpec("generator/w", (length,), 0, length),), (), ())
+    layout = Layout((TensorSpec("generator/w", (length,), 0, length),), (TensorSpec("discriminator/w", (1,), 0, 1),))
     random = torch.Generator().manual_seed(0)
     a = torch.randn(length, generator=random)
     b = a + 2 * torch.randn(length, generator=random)
     sketches = [
-        [sketcher.sketch(n, "s", 1, Vectors(v, torch.zeros(0), torch.zeros(0))).directions["generator"].float()
+        [sketcher.sketch(n, "s", 1, Vectors(v, torch.ones(1))).directions["generator"].float()
          for n, v in enumerate((a, b))]
         for sketcher in (Sketcher(layout), Sketcher(layout))
     ]  # fmt: skip
     true = float(torch.nn.functional.cosine_similarity(a, b, dim=0))
-    huge = Vectors(torch.full((length,), 3e38), torch.zeros(0), torch.zeros(0))
+    huge = Vectors(torch.full((length,), 3e38), torch.ones(1))
     assert float(Sketcher(layout).sketch(9, "s", 1, huge).directions["generator"].float().norm()) == pytest.approx(
         1, abs=0.01
     )

@@ -37,6 +37,7 @@ class Classroom:
     @contextmanager
     def working(self, workers: int) -> Iterator[list[Shift]]:
         """So many machines at work, until the block ends."""
+        self.stop.clear()
         shifts = [self.shift(f"student{n}") for n in range(workers)]
         threads = [threading.Thread(target=shift.run, name=shift.name) for shift in shifts]
         for thread in threads:

@@ -9,13 +9,14 @@ from PIL import Image
 
 from gan_core.errors import DataError
 from gan_core.networks import generators
-from gan_core.networks.update import draw, fixed_noise, initial_state
+from gan_core.networks.drawing import draw, fixed_noise
+from gan_core.networks.update import initial_state
 from gan_core.quality import pictures
 
 
 @pytest.fixture
 def generator(tiny):
-    return generators.Generator(tiny, initial_state(tiny).average, 12, 345)
+    return generators.finished(tiny, initial_state(tiny).average, 12, 345)
 
 
 def test_a_generator_survives_the_file(tmp_path, generator, tiny):
@@ -24,7 +25,7 @@ def test_a_generator_survives_the_file(tmp_path, generator, tiny):
     again = generators.load(path)
     assert (again.plan, again.iteration, again.images) == (tiny, 12, 345)
     noise = fixed_noise(tiny, 4)
-    assert torch.equal(draw(tiny, again.average, noise), draw(tiny, generator.average, noise))
+    assert torch.equal(draw(tiny, again.average, noise, again.statistics), draw(tiny, generator.average, noise))
     assert [p.name for p in path.parent.iterdir()] == ["generator.safetensors"]  # nothing half-written beside it
 
 
@@ -71,14 +72,14 @@ def test_a_file_that_claims_more_than_it_holds_is_refused_before_anything_is_all
 
 
 def test_numbers_that_are_not_finite_are_refused(tmp_path, generator):
-    generator.average.generator[7] = float("nan")
+    generator.average[7] = float("nan")
     generators.save(tmp_path / "x.safetensors", generator)
     with pytest.raises(DataError, match="not finite"):
         generators.load(tmp_path / "x.safetensors")
 
 
 def test_a_file_does_not_tell_where_the_images_lay(tmp_path, generator, tiny):
-    private = generators.Generator(tiny.changed(data="folder:/home/anna/faces"), generator.average, 1, 1)
+    private = generators.finished(tiny.changed(data="folder:/home/anna/faces"), generator.average, 1, 1)
     generators.save(tmp_path / "x.safetensors", private)
     assert b"anna" not in (tmp_path / "x.safetensors").read_bytes()
     assert generators.load(tmp_path / "x.safetensors").plan.data == "folder:faces"

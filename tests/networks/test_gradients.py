@@ -36,7 +36,7 @@ def test_the_discriminators_gradient_does_not_change_when_the_generators_loss_is
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gradients_equal_autograd_of_the_textbook_losses_on_the_whole_unit(tiny, digits, unit, loss):
-    """Micro-batches must not show: spectral norm in D and frozen norm statistics in G make the batch's cut irrelevant."""
+    """Micro-batches must not show: spectral norm in D and frozen norm layers in G make the batch's cut irrelevant."""
     plan = tiny.changed(contribution="gradient", loss=loss, model="spectral")
     networks, weights = Networks(plan), initial_weights(plan)
     networks.load(weights)
@@ -92,7 +92,7 @@ def test_a_unit_can_be_recomputed_by_anybody(tiny, digits, unit, kind):
     used = Networks(plan)
     contribute(plan, used, digits, [replace(unit, seed=99)], weights)  # leftovers of an earlier unit must not matter
     second, _ = contribute(plan, used, digits, [unit], weights)
-    assert all(torch.equal(first.part(p), second.part(p)) for p in ("generator", "discriminator", "statistics"))
+    assert all(torch.equal(first.part(p), second.part(p)) for p in PARTS)
 
 
 def test_another_seed_gives_other_noise(tiny, digits, unit):
@@ -102,11 +102,25 @@ def test_another_seed_gives_other_noise(tiny, digits, unit):
     assert not torch.equal(first.generator, second.generator)
 
 
+def of_sizes(plan, *sizes):
+    """Units of so many images each, as shards' last ones may be."""
+    units, _ = cut_units(plan, 0, 5_000, quorum=len(sizes) * plan.images_per_unit)
+    return [replace(unit, indices=unit.indices[:size]) for unit, size in zip(units, sizes, strict=True)]
+
+
+def test_no_step_is_taken_on_a_few_images(tiny, digits):
+    """Seventeen images are two batches of eight and nine, not two of eight and one of a single image, which would move the
+    weights as far as a whole one.
+    """
+    plan = tiny.changed(batch_size=8, images_per_unit=17, quorum=17)
+    (unit,), _ = cut_units(plan, 0, len(digits))
+    assert [len(real) for real, _ in batches(plan, Networks(plan), digits, unit)] == [9, 8]
+
+
 def test_a_gradient_over_two_units_is_their_mean_weighted_by_images(tiny, digits):
     plan = tiny.changed(contribution="gradient", model="spectral")
     weights = initial_weights(plan)
-    units = cut_units(plan, len(digits) - 24, len(digits))[0][:2]  # 16 images, then the epoch's last 8
-    assert [u.images for u in units] == [16, 8]
+    units = of_sizes(plan, 16, 8)
     networks = Networks(plan)
     for net in (networks.generator, networks.discriminator):
         net.eval()
@@ -125,8 +139,7 @@ def test_a_gradient_over_two_units_is_their_mean_weighted_by_images(tiny, digits
 def test_several_devices_of_one_machine_compute_what_one_does(tiny, digits, model, devices):
     """Units are shared out, also when there are more devices than units, or not as many for each."""
     plan = tiny.changed(contribution="gradient", model=model, quorum=64)
-    units, weights = cut_units(plan, len(digits) - 56, len(digits))[0][:4], initial_weights(plan)
-    assert [u.images for u in units] == [16, 16, 16, 8]
+    units, weights = of_sizes(plan, 16, 16, 16, 8), initial_weights(plan)
     alone, a = contribute(plan, Networks(plan), digits, units, weights)
     first, *more = (Networks(plan) for _ in range(devices))
     together, b = contribute(plan, first, digits, units, weights, more=more)

@@ -21,29 +21,52 @@ def plan_for(sampler: str, per_unit: int, quorum: int) -> Plan:
 @given(images=st.integers(1, 400), per_unit=st.integers(2, 90), factor=st.integers(1, 4), epochs=st.integers(1, 3))
 def test_an_epochs_units_hold_every_image_exactly_once(sampler, images, per_unit, factor, epochs):
     plan, labels, detail = plan_for(sampler, per_unit, per_unit * factor), np.arange(images) % 3, np.arange(images) % 7
-    position, seen = 0, {epoch: Counter() for epoch in range(epochs)}
+    position, seen = 0, []
     while position < epochs * images:
         units, position = cut_units(plan, position, images, labels, detail=detail)
         assert sum(u.images for u in units) >= plan.quorum
         assert [u.ordinal for u in units] == list(range(len(units)))
         for unit in units:
-            assert 1 <= unit.images <= per_unit
-            if unit.epoch < epochs:
-                seen[unit.epoch].update(unit.indices)
-    for counter in seen.values():
-        assert counter == Counter(range(images))
+            assert unit.images == per_unit
+            seen += unit.indices
+    assert_every_epoch_is_whole(seen, images, epochs)
 
 
-def test_the_last_short_unit_is_used_and_the_next_begins_a_new_epoch():
+def assert_every_epoch_is_whole(seen: list[int], images: int, epochs: int) -> None:
+    for epoch in range(epochs):
+        assert Counter(seen[epoch * images : (epoch + 1) * images]) == Counter(range(images))
+
+
+def test_a_unit_goes_on_with_the_next_epoch_instead_of_being_short():
     plan = plan_for("sequential", 4, 12)
     units, position = cut_units(plan, 0, 10)
     assert [(u.epoch, u.indices) for u in units] == [
         (0, (0, 1, 2, 3)),
         (0, (4, 5, 6, 7)),
-        (0, (8, 9)),
-        (1, (0, 1, 2, 3)),
+        (0, (8, 9, 0, 1)),
     ]
-    assert position == 14
+    assert position == 12
+
+
+def test_a_unit_of_more_images_than_there_are_holds_some_of_them_twice():
+    (unit,), position = cut_units(plan_for("sequential", 7, 7), 0, 3)
+    assert unit.indices == (0, 1, 2, 0, 1, 2, 0)
+    assert position == 7
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shards=st.lists(st.integers(1, 400), min_size=1, max_size=6), per_unit=st.integers(2, 90), batch=st.integers(2, 90)
+)
+def test_no_batch_is_smaller_than_half_of_the_plans(shards, per_unit, batch):
+    """A step on two images would move the weights as far as one on sixty-four."""
+    plan = Plan(batch_size=min(batch, per_unit), images_per_unit=per_unit, quorum=2 * per_unit)
+    images, position = sum(shards), 0
+    while position < 2 * images:
+        units, position = cut_units(plan, position, images, shards=shards)
+        for unit in units:
+            smallest = unit.images // plan.batches_of(unit.images)
+            assert smallest >= plan.batch_size // 2 or images < plan.images_per_unit
 
 
 def test_a_unit_is_a_pure_function_of_plan_and_position():
@@ -89,15 +112,15 @@ def test_with_shards_each_unit_stays_in_one_and_an_epoch_still_holds_every_image
 ):
     images = sum(shards)
     plan, labels, detail = plan_for(sampler, per_unit, per_unit), np.arange(images) % 3, np.arange(images) % 7
-    ends, position, seen = np.cumsum(shards), 0, [Counter() for _ in range(epochs)]
+    ends, position, seen = np.cumsum(shards), 0, []
     while position < epochs * images:
         units, position = cut_units(plan, position, images, labels, None, shards, detail)
         for unit in units:
-            assert len({int(np.searchsorted(ends, i, side="right")) for i in unit.indices}) == 1
+            in_shards = {int(np.searchsorted(ends, i, side="right")) for i in unit.indices}
+            assert len(in_shards) == 1 or min(shards[n] for n in in_shards) < per_unit / 2
             assert unit.reach == max(unit.indices) + 1
-            if unit.epoch < epochs:
-                seen[unit.epoch].update(unit.indices)
-    assert all(counter == Counter(range(images)) for counter in seen)
+            seen += unit.indices
+    assert_every_epoch_is_whole(seen, images, epochs)
 
 
 def test_with_shards_the_units_of_all_are_mixed():

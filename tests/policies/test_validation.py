@@ -73,7 +73,7 @@ def shortened(unit, share: float):
 
 
 def scaled(vectors: Vectors, by: float) -> Vectors:
-    return Vectors(by * vectors.generator, by * vectors.discriminator, vectors.statistics)
+    return Vectors(by * vectors.generator, by * vectors.discriminator)
 
 
 # How often
@@ -191,7 +191,6 @@ CHEATS = {
     "noise of the right length": lambda lease, digits, honest: Vectors(
         torch.randn_like(honest.generator) * honest.generator.square().mean().sqrt(),
         torch.randn_like(honest.discriminator) * honest.discriminator.square().mean().sqrt(),
-        honest.statistics,
     ),
     "nothing": lambda lease, digits, honest: scaled(honest, 0.0),
     "another student's units": lambda lease, digits, honest: computed(lease, digits, lease[1][2:4]),
@@ -205,12 +204,8 @@ CHEATS = {
     "one of two units, made longer": lambda lease, digits, honest: scaled(
         computed(lease, digits, lease[1][:1]), 2**0.5
     ),
-    "generator made up": lambda lease, digits, honest: Vectors(
-        honest.generator.flip(0), honest.discriminator, honest.statistics
-    ),
-    "discriminator made up": lambda lease, digits, honest: Vectors(
-        honest.generator, honest.discriminator.flip(0), honest.statistics
-    ),
+    "generator made up": lambda lease, digits, honest: Vectors(honest.generator.flip(0), honest.discriminator),
+    "discriminator made up": lambda lease, digits, honest: Vectors(honest.generator, honest.discriminator.flip(0)),
     "the wrong way": lambda lease, digits, honest: scaled(honest, -1.0),
 }
 
@@ -244,7 +239,6 @@ def test_last_iterations_result_is_invalid(lease, digits):
         moved = Vectors(
             moved.generator + factor * change.generator,
             moved.discriminator + factor * change.discriminator,
-            change.statistics,
         )
     stale = computed(lease, digits, units[:2])
     assert not check(plan, Networks(plan), digits, units[:2], moved, stale).valid

@@ -45,7 +45,7 @@ class Machine:
 
 
 def flipped(vectors: Vectors) -> Vectors:
-    return Vectors(-vectors.generator, -vectors.discriminator, vectors.statistics)
+    return Vectors(-vectors.generator, -vectors.discriminator)
 
 
 @pytest.fixture

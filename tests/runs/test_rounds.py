@@ -31,8 +31,8 @@ def sleeper(classroom):
 
 
 @pytest.mark.slow
-def test_after_the_deadline_the_minimum_quorum_suffices_and_the_rest_is_stale(classroom, tiny, connection):
-    """One machine sleeps on its unit; the class doesn't wait for ever, and its images are not counted."""
+def test_after_the_deadline_the_minimum_quorum_suffices_and_the_rest_comes_next(classroom, tiny, connection):
+    """One machine sleeps on its unit; the class doesn't wait for ever, and another iteration learns from its images."""
     plan = tiny.changed(deadline_floor=0.1, deadline_ceiling=0.5, min_quorum=0.6, lease_seconds=3600)
     with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
         training.create_units()
@@ -41,11 +41,38 @@ def test_after_the_deadline_the_minimum_quorum_suffices_and_the_rest_is_stale(cl
             gathered = training.gather()
         training.publish(gathered)
         assert gathered.images == training.state.images == 32
-    states = dict(connection.execute("SELECT state::text, count(*) FROM classgan.units GROUP BY 1").fetchall())
-    assert states == {"done": 2, "stale": 1}
+        assert dict(connection.execute("SELECT state::text, count(*) FROM classgan.units GROUP BY 1").fetchall()) == {
+            "done": 2,
+            "stale": 1,
+        }
+        assert training.create_units() == 3
+    first, *others = connection.execute(
+        "SELECT seed, indices FROM classgan.units WHERE iteration = 1 ORDER BY ordinal"
+    ).fetchall()
+    assert first == (lease.units[0].seed, list(lease.units[0].indices))
+    seen = connection.execute("SELECT unnest(indices) FROM classgan.units WHERE iteration = 0").fetchall()
+    assert not {index for _, indices in others for index in indices} & {index for (index,) in seen}
     assert connection.execute("SELECT outcome FROM classgan.leases WHERE id = %s", (lease.id,)).fetchone() == (
         "the iteration closed",
     )
+
+
+@pytest.mark.slow
+def test_an_epoch_ends_when_all_its_images_were_learned_from(classroom, tiny, connection):
+    """The last iteration closes early, too: one more learns from what it left over, and no image comes twice."""
+    plan = tiny.changed(epochs=80 / 5_000, deadline_floor=0.1, deadline_ceiling=0.5, min_quorum=0.6, lease_seconds=3600)
+    with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
+        for iteration in range(3):
+            training.create_units()
+            if iteration < 2:
+                sleeper(classroom)
+            with classroom.working(1):
+                training.publish(training.gather())
+            assert training.is_done == (iteration == 2)
+    learned = connection.execute(
+        "SELECT unnest(indices) FROM classgan.units WHERE state = 'done' ORDER BY 1"
+    ).fetchall()
+    assert len(learned) == len(set(learned)) == 112  # units are not cut short
 
 
 @pytest.mark.slow
@@ -76,6 +103,13 @@ def test_an_iteration_closes_when_its_other_units_are_given_up(classroom, tiny, 
         gathered = training.gather()
         training.publish(gathered)
     assert gathered.images == 32
+    with Coordinator(classroom.url, "test", tiny, classroom.cache) as training:
+        training.create_units()
+    spoilt, seeds = (
+        {seed for (seed,) in connection.execute("SELECT seed FROM classgan.units WHERE " + which).fetchall()}
+        for which in ("iteration = 0 AND ordinal = 1", "iteration = 1")
+    )
+    assert not spoilt & seeds  # nobody meets it again
     told = [event.text for event in events.latest(connection)]
     assert told[-1] == "Iteration 0 closed with 32 of 48 images: the other units were given up."
     assert (

@@ -24,7 +24,7 @@ def push(training, folder):
     """What the task `push` writes."""
     generators.save(
         folder / "generator.safetensors",
-        generators.Generator(training.plan, training.state.average, training.state.iteration, training.state.images),
+        generators.finished(training.plan, training.state.average, training.state.iteration, training.state.images),
     )
 
 

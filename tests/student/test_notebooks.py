@@ -22,7 +22,7 @@ def test_a_notebook_is_kept_without_its_results(path):
 
 @pytest.mark.slow
 def test_images_are_drawn_from_the_newest_generator(tmp_path, tiny, cache):
-    generator = generators.Generator(tiny, initial_state(tiny).average, 3, 144)
+    generator = generators.finished(tiny, initial_state(tiny).average, 3, 144)
     generators.save(tmp_path / "outputs" / "mine" / "generator.safetensors", generator)
     (tmp_path / ".classgan").mkdir()
     (tmp_path / ".classgan" / "cache").symlink_to(cache)

@@ -65,14 +65,14 @@ def generate_images(source: str, count: int, out: Path, seed: int) -> None:
 
     from gan_core.data.images import grid
     from gan_core.networks import generators
-    from gan_core.networks.update import draw
+    from gan_core.networks.drawing import draw
     from gan_core.quality import pictures
 
     if out.suffix not in ("", ".png"):
         raise DataError(f"{out}: a grid is written as .png, single images into a folder. Choose one of these.")
     generator = generators.load(_generator_file(source))
     noise = torch.randn(count, generator.plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(seed))
-    images = draw(generator.plan, generator.average, noise)
+    images = draw(generator.plan, generator.average, noise, generator.statistics)
     if out.suffix == ".png":
         write_whole(out, pictures.png(grid(images, columns=max(1, round(count**0.5)))))
         console.print(f"{counted(count, 'image')} → {out}")

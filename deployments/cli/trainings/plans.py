@@ -147,7 +147,7 @@ def train_here(plan: Plan, plain: bool, out: Path | None) -> None:
 
         state = (train_plain if plain else train_local)(plan, images, watch)
     generators.save(
-        out / "generator.safetensors", generators.Generator(plan, state.average, state.iteration, state.images)
+        out / "generator.safetensors", generators.finished(plan, state.average, state.iteration, state.images)
     )
     write_whole(out / "samples.png", pictures.sample_grid(plan, state.average))
     if grids:

@@ -65,6 +65,25 @@ def create_units(
     )
 
 
+def left_over(connection: Connection, training_id: int, iteration: int) -> list[WorkUnit]:
+    """The units that this iteration closed without, so that another one learns from their images.
+
+    None of an iteration that was undone, and none that spoiled whoever computed them.
+    """
+    return [
+        WorkUnit(ordinal=place, epoch=epoch, indices=tuple(indices), seed=seed, reach=reach)
+        for place, (epoch, indices, seed, reach) in enumerate(
+            connection.execute(
+                "SELECT u.epoch, u.indices, u.seed, u.reach FROM classgan.units AS u"
+                " JOIN classgan.iterations AS i ON i.training_id = u.training_id AND i.number = u.iteration"
+                " WHERE u.training_id = %s AND u.iteration = %s AND u.state = 'stale' AND NOT u.given_up AND i.images > 0"
+                " ORDER BY u.ordinal",
+                (training_id, iteration),
+            ).fetchall()
+        )
+    ]
+
+
 def arrivals(connection: Connection, training_id: int, iteration: int) -> list[Arrival]:
     """The accepted contributions of an iteration, in the order in which they are added up."""
     with connection.cursor(row_factory=class_row(Arrival)) as cursor:

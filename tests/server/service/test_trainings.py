@@ -13,7 +13,7 @@ from poll import wait_until
 
 from deployments.server.client import Class
 from gan_core.errors import StoreUnreachable, TrainingError
-from gan_core.networks.generators import Generator, save
+from gan_core.networks.generators import finished, save
 from gan_core.plan import Plan
 from gan_core.scheduler.survey import Rules, look
 from gan_core.store.coordinator import trainings
@@ -71,7 +71,7 @@ def test_the_whole_life_of_a_training(service, base, cache, connection):
     number = trainings.get(connection, "life").id
     trainings.save_sample(connection, number, 2, b"\x89PNG")
     state = classroom.train(Plan(**SMALL), "other-way", until=0).state
-    save(service.folder / "outputs" / "life" / "generator.safetensors", Generator(Plan(**SMALL), state.average, 2, 96))
+    save(service.folder / "outputs" / "life" / "generator.safetensors", finished(Plan(**SMALL), state.average, 2, 96))
     listed = service.ok("ada", "GET", "/trainings/life/artifacts")["items"]
     assert [(a["kind"], a["iteration"]) for a in listed] == [("samples", 2), ("generator", None)]
     for artifact in listed:

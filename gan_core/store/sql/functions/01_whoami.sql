@@ -21,8 +21,18 @@ END $$;
 CREATE FUNCTION student.require_worker(p_worker bigint) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
 BEGIN
-    PERFORM FROM workers WHERE id = p_worker AND student_id = student.whoami();
+    PERFORM classgan.require_format(w.format) FROM workers AS w WHERE id = p_worker AND student_id = student.whoami();
     IF NOT FOUND THEN
         RAISE EXCEPTION 'Worker % is not one of yours.', p_worker USING ERRCODE = 'insufficient_privilege';
+    END IF;
+END $$;
+
+-- Nothing, or an error where a machine's payloads are of another form than this version's: it has another version of classgan.
+CREATE FUNCTION classgan.require_format(p_format integer) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = classgan, pg_temp AS $$
+BEGIN
+    IF p_format <> 2 THEN  -- units.PAYLOAD_FORMAT
+        RAISE EXCEPTION 'this machine has another version of classgan than the class: its payloads have form %, the class''s have form 2. Install the class''s version on it and start its worker again.', p_format
+            USING ERRCODE = 'feature_not_supported';
     END IF;
 END $$;

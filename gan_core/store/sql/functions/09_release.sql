@@ -16,7 +16,8 @@ BEGIN
         RETURN;
     END IF;
     gives_up := p_spoiled AND classgan.is_hopeless(given.training_id, given.iteration, given.first_ordinal);
-    UPDATE units SET state = CASE WHEN gives_up THEN 'stale'::unit_state ELSE 'open' END WHERE lease_id = given.units_of AND state = 'leased'
+    UPDATE units SET state = CASE WHEN gives_up THEN 'stale'::unit_state ELSE 'open' END, given_up = gives_up
+    WHERE lease_id = given.units_of AND state = 'leased'
     AND NOT EXISTS (SELECT FROM leases WHERE units_of = given.units_of AND ended_at IS NULL);
     UPDATE workers SET message = classgan.plain(p_reason, 500) WHERE id = given.worker_id;
     PERFORM classgan.note(given.training_id, given.iteration, 'given back', format(

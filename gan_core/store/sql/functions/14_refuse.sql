@@ -12,7 +12,7 @@ BEGIN
     UPDATE contributions SET verdict = 'refused', credited = false, reason = p_reason WHERE id = p_contribution RETURNING * INTO bad;
     DELETE FROM gradients WHERE contribution_id = p_contribution;
     gives_up := classgan.is_hopeless(bad.training_id, bad.iteration, bad.first_ordinal);
-    UPDATE units SET state = CASE WHEN gives_up THEN 'stale'::unit_state ELSE 'open' END, contribution_id = NULL
+    UPDATE units SET state = CASE WHEN gives_up THEN 'stale'::unit_state ELSE 'open' END, given_up = gives_up, contribution_id = NULL
     WHERE contribution_id = p_contribution;
     UPDATE workers SET message = p_reason, images_per_second = NULL WHERE id = bad.worker_id;  -- nothing was computed, perhaps
     PERFORM classgan.note(bad.training_id, bad.iteration, 'refused', format(

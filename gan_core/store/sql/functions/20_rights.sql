@@ -6,7 +6,7 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA classgan FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA student FROM PUBLIC;
 GRANT USAGE ON SCHEMA student TO classgan_student;
 GRANT EXECUTE ON FUNCTION
-    student.register(text, uuid, text, jsonb, uuid),
+    student.register(text, uuid, text, jsonb, uuid, integer),
     student.claim(bigint, uuid, bigint, bigint),
     student.read_training(bigint),
     student.trainings(),
@@ -36,6 +36,7 @@ GRANT EXECUTE ON FUNCTION
     classgan.plain(text, integer),
     classgan.called(bigint),
     classgan.machine(text, text),
+    classgan.require_format(integer),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
     classgan.takes_anybody(classgan.trainings),
