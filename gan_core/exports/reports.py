@@ -63,7 +63,7 @@ def training_record(connection: Connection, name: str) -> TrainingRecord:
         history=tuple(ledger.history(connection, row.id)),
         evaluations=tuple(evaluations.of_training(connection, row.id)),
         machines=len(workers),
-        students=len({w.student for w in workers}),
+        students=ledger.contributing_students(connection, row.id),
         contributors=tuple(ledger.named_contributors(connection, row.id)),
     )
 

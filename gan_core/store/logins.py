@@ -16,6 +16,7 @@ from gan_core.errors import RosterError
 from gan_core.store.migrate import STUDENT_ROLE, add_student
 
 SECRET_BYTES = 24
+CLUSTER_LOGIN = "cluster"  # pods of the Kubernetes pool come in with it: machines, and no student
 MARK = "a student of classgan's database "  # the comment on a student's role, which the whole server sees
 
 

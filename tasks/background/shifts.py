@@ -20,7 +20,6 @@ SHIFT = "gradient-compute/shift"
 # The same flow in pods; `classgan kubernetes pool` makes pool and deployment.
 CLUSTER_POOL = "kubernetes"
 CLUSTER_SHIFT = "gradient-compute/shift-kubernetes"
-CLUSTER_LOGIN = "cluster"  # the student that pods of that pool come in as
 
 
 def runs_of_shifts(

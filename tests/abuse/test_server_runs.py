@@ -10,7 +10,8 @@ from gated import SECRETS, SHUT
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-from deployments.server.gate.runs import CLUSTER_LOGIN, CLUSTER_SHIFT, OPEN_RUNS, SHIFT, Refused, Shifts
+from deployments.server.gate.runs import CLUSTER_SHIFT, OPEN_RUNS, SHIFT, Refused, Shifts
+from gan_core.store.logins import CLUSTER_LOGIN
 from tasks.background.supply_shifts import top_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -15,7 +15,7 @@ from gan_core.errors import RubricError
 from gan_core.exports import grades, rubric
 from gan_core.store import logins
 from gan_core.store.migrate import add_student
-from gan_core.store.viewers import work_done
+from gan_core.store.viewers import ledger, work_done
 
 ODD = {
     "comma": "Lovelace, Ada",
@@ -152,6 +152,23 @@ def test_a_laptop_earns_as_much_as_a_fast_device_in_the_same_time_and_nobody_gai
     )
     hours = {one.login: one.hours for one in work_done.done(connection)}
     assert hours["laptop"] == hours["gpu"] == hours["masked"] == pytest.approx(1)
+
+
+def test_pods_of_a_cluster_are_no_student(connection, tmp_path):
+    """They would lead the ranking, set the usual speed of a GPU, and add nights as periods in which others did nothing."""
+    for login in ("ada", "bob"):
+        add_student(connection, login)
+        contribute(connection, login, good(1, 90_000), good(2, 90_000))
+    before = grades.rows_of(connection, rules := rubric.read())
+    logins.issue(connection, logins.CLUSTER_LOGIN, "Our cluster")  # also in 19_grades.sql
+    contribute(connection, logins.CLUSTER_LOGIN, *(good(day, 9_000_000) for day in (1, 3, 4, 5)))
+    connection.execute("UPDATE classgan.workers SET images_per_second = 9000 WHERE student_id IN (SELECT id FROM classgan.students WHERE login = 'cluster')")  # fmt: skip
+    assert grades.rows_of(connection, rules) == before
+    assert [one.rank for one, _ in before] == [1, 1]
+    for file in grades.write_all(tmp_path, before, rules):
+        assert b"cluster" not in file.read_bytes().lower()
+    training = connection.execute("SELECT id FROM classgan.trainings").fetchone()[0]
+    assert ledger.contributing_students(connection, training) == 2
 
 
 def test_canvas_finds_every_row_by_its_id(odd):

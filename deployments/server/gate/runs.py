@@ -19,7 +19,8 @@ from uuid import UUID
 
 import httpx
 
-from tasks.background.shifts import CLUSTER_LOGIN, CLUSTER_SHIFT, SHIFT
+from gan_core.store.logins import CLUSTER_LOGIN
+from tasks.background.shifts import CLUSTER_SHIFT, SHIFT
 
 OPEN_RUNS = 16  # a student may have at once: two machines of eight devices
 REMEMBERED = 20_000  # runs whose owner is kept in memory

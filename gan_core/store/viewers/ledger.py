@@ -7,6 +7,7 @@ from typing import LiteralString
 from psycopg import Connection
 from psycopg.rows import class_row
 
+from gan_core.store.logins import CLUSTER_LOGIN
 from gan_core.units import TrainingState
 
 ONLINE = 60.0  # seconds without a word after which a machine counts as gone
@@ -136,6 +137,17 @@ def named_contributors(connection: Connection, training_id: int) -> list[str]:
         (training_id,),
     ).fetchall()
     return [name for (name,) in rows]
+
+
+def contributing_students(connection: Connection, training_id: int) -> int:
+    """How many people's machines worked for this training; pods of a cluster are machines, but nobody's."""
+    row = connection.execute(
+        "SELECT count(DISTINCT s.id) FROM classgan.students AS s JOIN classgan.workers AS w ON w.student_id = s.id"
+        " JOIN classgan.contributions AS c ON c.worker_id = w.id AND c.verdict = 'accepted' AND c.images > 0"
+        " WHERE c.training_id = %s AND s.login <> %s",
+        (training_id, CLUSTER_LOGIN),
+    ).fetchone()
+    return row[0] if row else 0
 
 
 def suspend(connection: Connection, student_id: int, reason: str) -> None:

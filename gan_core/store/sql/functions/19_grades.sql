@@ -1,13 +1,18 @@
 -- What every student did, one row each, as a mark needs it: credited work, when, with what, and what did not count.
 -- Called by the grade export. `p_period` is the unit of regularity (hour, day, week), `p_zone` the class's time zone, and what
--- was handed in after `p_due` (NULL: no such moment) is not in time.
+-- was handed in after `p_due` (NULL: no such moment) is not in time. The login `cluster` of the Kubernetes pool is no student: its
+-- pods change nobody's rank, usual speed or periods.
 CREATE FUNCTION classgan.work_done(p_period text, p_zone text, p_due timestamptz) RETURNS TABLE (
     login text, display_name text, roster jsonb, suspended text, units bigint, images bigint, seconds float, hours float,
     answers bigint, credited bigint, in_time bigint, late bigint, rejected bigint, checked bigint, invalid bigint,
     first_at timestamptz, last_at timestamptz, active_days bigint, consistency float, devices text, rank bigint
 )
 LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
-    WITH slots AS (  -- the contributions are read once: a row a worker and period
+    WITH people AS (
+        SELECT * FROM students WHERE login <> 'cluster'
+    ), theirs AS (
+        SELECT w.* FROM workers AS w JOIN people AS p ON p.id = w.student_id
+    ), slots AS (  -- the contributions are read once: a row a worker and period
         SELECT c.worker_id, date_trunc(p_period, c.here) AS period, c.here::date AS day,
             count(*) AS answers, count(*) FILTER (WHERE c.credited) AS credited,
             count(*) FILTER (WHERE c.credited AND (p_due IS NULL OR c.submitted_at <= p_due)) AS in_time,
@@ -18,13 +23,14 @@ LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
             coalesce(sum(c.seconds) FILTER (WHERE c.credited), 0) AS seconds,
             min(c.submitted_at) FILTER (WHERE c.credited) AS first_at, max(c.submitted_at) FILTER (WHERE c.credited) AS last_at
         FROM (SELECT *, submitted_at AT TIME ZONE p_zone AS here FROM contributions OFFSET 0) AS c  -- one conversion a row
+        WHERE c.worker_id IN (SELECT id FROM theirs)
         GROUP BY 1, 2, 3
     ), kinds AS (  -- how fast a usual device of a kind is: cpu, cuda, mps
         SELECT split_part(device, ':', 1) AS kind, percentile_cont(0.5) WITHIN GROUP (ORDER BY images_per_second) AS speed
-        FROM workers WHERE images_per_second > 0 GROUP BY 1
+        FROM theirs WHERE images_per_second > 0 GROUP BY 1
     ), machines AS (  -- whoever names a slower kind than theirs is measured by their own speed, whoever dawdles by their kind's
         SELECT w.id, w.student_id, split_part(w.device, ':', 1) AS kind, greatest(k.speed, w.images_per_second) AS speed
-        FROM workers AS w LEFT JOIN kinds AS k ON k.kind = split_part(w.device, ':', 1)
+        FROM theirs AS w LEFT JOIN kinds AS k ON k.kind = split_part(w.device, ':', 1)
     ), sums AS (
         SELECT m.student_id, sum(s.answers) AS answers, sum(s.credited) AS credited, sum(s.in_time) AS in_time, sum(s.late) AS late,
             sum(s.rejected) AS rejected, sum(s.units) AS units, sum(s.images) AS images, sum(s.seconds) AS seconds,
@@ -48,7 +54,7 @@ LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
         coalesce(t.in_time, 0)::bigint, coalesce(t.late, 0)::bigint, coalesce(t.rejected, 0)::bigint, coalesce(v.checked, 0),
         coalesce(v.invalid, 0), t.first_at, t.last_at, coalesce(t.active_days, 0), coalesce(e.consistency, 0)::float,
         coalesce(t.devices, ''), rank() OVER (ORDER BY coalesce(t.images, 0) DESC)
-    FROM students AS s LEFT JOIN sums AS t ON t.student_id = s.id
+    FROM people AS s LEFT JOIN sums AS t ON t.student_id = s.id
     LEFT JOIN evenness AS e ON e.student_id = s.id LEFT JOIN verified AS v ON v.student_id = s.id
     ORDER BY coalesce(t.images, 0) DESC, s.login
 $$;
