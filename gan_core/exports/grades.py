@@ -1,22 +1,21 @@
-"""Work and marks as tables: one for people, and one for each gradebook. See docs/grades.md for what each one needs."""
+"""Work and marks as tables: one for people, and one for each gradebook."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from psycopg import Connection
 
-from gan_core.exports import spreadsheets
+from gan_core.errors import RubricError
+from gan_core.exports import gradebooks, spreadsheets
+from gan_core.exports.gradebooks import Row
 from gan_core.exports.rubric import Mark, Rubric, mark
 from gan_core.exports.spreadsheets import Cell
 from gan_core.files import write_private
 from gan_core.store.viewers import work_done
 from gan_core.store.viewers.work_done import Work
-
-Row = tuple[Work, Mark]
 
 COLUMNS: Mapping[str, Callable[[Work, Mark], Cell]] = MappingProxyType(
     {
@@ -41,17 +40,6 @@ COLUMNS: Mapping[str, Callable[[Work, Mark], Cell]] = MappingProxyType(
         "suspended": lambda w, m: w.suspended,
     }
 )
-# Canvas wants its columns in this order, Section last.
-CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Root Account", "Section")
-MOODLE = (
-    *("First name", "Last name", "Surname", "Username", "ID number"),
-    *("Institution", "Department", "Email address"),
-)
-MOODLE_KEYS = ("Email address", "ID number", "Username")  # by which Moodle finds a person
-NBGRADER = (
-    *("id", "last_name", "first_name", "email", "lms_user_id"),  # what `nbgrader db student import` reads
-    *("assignment", "score", "max_score"),  # as in the file that `nbgrader export` writes
-)
 
 
 def rows_of(connection: Connection, rubric: Rubric) -> list[Row]:
@@ -63,50 +51,6 @@ def rows_of(connection: Connection, rubric: Rubric) -> list[Row]:
 def table(rows: Sequence[Row]) -> list[list[Cell]]:
     """The full table, with its header."""
     return [list(COLUMNS), *([value(*row) for value in COLUMNS.values()] for row in rows)]
-
-
-def canvas(rows: Sequence[Row], rubric: Rubric) -> bytes:
-    """Canvas's own columns, a line with the points that can be had, and the mark. No byte order mark."""
-    known = [_columns(one) for one, _ in rows]
-    columns = [c for c in CANVAS if c != "Root Account" or any(c in identity for identity in known)]
-    points = ["    Points Possible", *[""] * (len(columns) - 1), _figure(rubric.points)]
-    lines: list[list[Cell]] = [[*columns, rubric.title], points]
-    for (one, its_mark), identity in zip(rows, known, strict=True):
-        if "Student" not in identity:  # Canvas finds such a person by what the login there is called, or asks
-            identity = {"Student": one.display_name, "SIS Login ID": _email(one) or one.login}
-        lines.append([*(identity.get(c, "") for c in columns), _figure(its_mark.points)])
-    return spreadsheets.csv_bytes(lines)
-
-
-def moodle(rows: Sequence[Row], rubric: Rubric) -> bytes:
-    """Moodle's own columns and the mark. Moodle strips blanks around a cell: a tab guards, and the person is found.
-
-    Who has nothing by which Moodle could find them is left out, since one such line ends the whole import there.
-    """
-    known = [(_moodle_identity(one), its_mark) for one, its_mark in rows]
-    present = [c for c in MOODLE if any(c in identity for identity, _ in known)] or ["Email address"]
-    found = [row for row in known if any(row[0].get(key) for key in MOODLE_KEYS)]
-    lines = [[*(identity.get(c, "") for c in present), _figure(m.points)] for identity, m in found]
-    return spreadsheets.csv_bytes([[*present, rubric.title], *lines], guard="\t")
-
-
-def unknown_to_moodle(rows: Sequence[Row]) -> list[str]:
-    """Logins of those who are left out of Moodle's file."""
-    return [one.login for one, _ in rows if not any(_moodle_identity(one).get(key) for key in MOODLE_KEYS)]
-
-
-def nbgrader(rows: Sequence[Row], rubric: Rubric) -> bytes:
-    """Everybody as nbgrader names them, and the mark. It reads the first line as it is: no byte order mark."""
-    lines: list[list[Cell]] = [list(NBGRADER)]
-    for one, its_mark in rows:
-        identity = _columns(one)
-        last = identity.get("Last name") or identity.get("Surname")
-        first = identity.get("First name", "")
-        if not last:
-            last, _, first = (part.strip() for part in (identity.get("Student") or one.display_name).partition(","))
-        person = [one.login, last, first, _email(one), identity.get("ID") or identity.get("ID number", "")]
-        lines.append([*person, rubric.title, _figure(its_mark.points), _figure(rubric.points)])
-    return spreadsheets.csv_bytes(lines)
 
 
 def xlsx(rows: Sequence[Row]) -> bytes:
@@ -130,11 +74,13 @@ FORMATS: Mapping[str, tuple[str, Callable[[Sequence[Row], Rubric], bytes]]] = Ma
     {
         "csv": ("grades.csv", lambda rows, rubric: spreadsheets.csv_bytes(table(rows), mark=True)),
         "xlsx": ("grades.xlsx", lambda rows, rubric: xlsx(rows)),
-        "canvas": ("canvas.csv", canvas),
-        "moodle": ("moodle.csv", moodle),
-        "nbgrader": ("nbgrader.csv", nbgrader),
+        "canvas": ("canvas.csv", gradebooks.canvas),
+        "moodle": ("moodle.csv", gradebooks.moodle),
+        "nbgrader": ("nbgrader.csv", gradebooks.nbgrader),
     }
 )
+
+TABLES = ("csv", "xlsx")  # what can be written as one file
 
 
 def write(path: Path, kind: str, rows: Sequence[Row], rubric: Rubric) -> None:
@@ -142,34 +88,28 @@ def write(path: Path, kind: str, rows: Sequence[Row], rubric: Rubric) -> None:
     write_private(path, FORMATS[kind][1](rows, rubric))
 
 
-def write_all(path: Path, rows: Sequence[Row], rubric: Rubric, kinds: Sequence[str] = tuple(FORMATS)) -> list[Path]:
-    """The full table, if the path ends in .csv or .xlsx; else these FORMATS into that folder. Returns what was written."""
+def write_all(
+    path: Path, rows: Sequence[Row], rubric: Rubric, kinds: Sequence[str] = tuple(FORMATS)
+) -> dict[str, Path]:
+    """The full table, if the path ends in .csv or .xlsx; else these FORMATS into that folder. Returns what was written, by format.
+
+    Raises:
+        RubricError: the path is neither.
+    """
     single = path.suffix.lower().removeprefix(".")
-    if single in ("csv", "xlsx"):
+    if single in TABLES:
         write(path, single, rows, rubric)
-        return [path]
-    contents = {path / FORMATS[kind][0]: FORMATS[kind][1](rows, rubric) for kind in kinds}  # all, before one is written
-    for file, content in contents.items():
-        write_private(file, content)
-    return list(contents)
-
-
-def _columns(one: Work) -> dict[str, str]:
-    return {str(name): str(value) for name, value in (one.roster.get("columns") or {}).items()}
-
-
-def _moodle_identity(one: Work) -> dict[str, str]:
-    identity: dict[str, Any] = {name: value for name, value in _columns(one).items() if name in MOODLE}
-    return identity or {"First name": one.display_name, "Email address": _email(one)}
-
-
-def _email(one: Work) -> str:
-    return str(one.roster.get("email") or "")
-
-
-def _figure(points: float) -> str:
-    """A point, no separators, no needless zeros: what every gradebook reads as a number."""
-    return f"{points:.2f}".rstrip("0").rstrip(".")
+        return {single: path}
+    if single and not path.is_dir():
+        raise RubricError(
+            f"{path} ends in .{single}: the full table is written as .csv or .xlsx, and gradebook files into a folder. Name "
+            "one of these."
+        )
+    files = {kind: path / FORMATS[kind][0] for kind in kinds}
+    contents = {kind: FORMATS[kind][1](rows, rubric) for kind in kinds}  # all, before one is written
+    for kind, file in files.items():
+        write_private(file, contents[kind])
+    return files
 
 
 def _moment(at: datetime | None) -> str:

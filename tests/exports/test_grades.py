@@ -1,85 +1,20 @@
 """Grades: every student a row, names as they are, marks that add up, nothing a spreadsheet would run."""
 
 import csv
-import io
 import re
 import stat
 from dataclasses import replace
-from uuid import uuid4
 
 import openpyxl
 import psycopg
 import pytest
+from marked import ODD, contribute, good, parsed
 
 from gan_core.errors import RubricError
 from gan_core.exports import grades, rubric
 from gan_core.store import logins
 from gan_core.store.migrate import add_student
 from gan_core.store.viewers import ledger, work_done
-
-ODD = {
-    "comma": "Lovelace, Ada",
-    "quotes": 'Nuñez, José "Pepe"',
-    "newline": "Line\nBreak, Ann",
-    "emoji": "Zoë 🦉",
-    "rtl": "עדה לאבלייס",
-    "han": "李, 雷",
-    "formula": "=1+1",
-    "hidden": " @SUM(A1)",
-    "zeros": "007",
-}
-
-
-@pytest.fixture
-def odd(connection):
-    """Two of each: one out of a Canvas and one out of a Moodle roster; they have done nothing yet."""
-    for number, (login, name) in enumerate(ODD.items()):
-        columns = {
-            "Student": name,
-            "ID": str(1000 + number),
-            "SIS User ID": f"00{number}",
-            "SIS Login ID": f"{login}@example.edu",
-            "Section": "=S",
-        }
-        logins.issue(
-            connection,
-            f"c_{login}",
-            name,
-            {"key": f"Canvas:{1000 + number}", "email": f"{login}@example.edu", "columns": columns},
-        )
-        email = "=1+1@example.edu" if login == "formula" else f"{login}@example.org"
-        columns = {"First name": name, "Last name": "O'Neil", "ID number": f"00{number}", "Email address": email}
-        logins.issue(connection, f"m_{login}", name, {"key": f"Moodle:{email}", "email": email, "columns": columns})
-    return connection
-
-
-def contribute(connection, login: str, *answers: tuple) -> None:
-    """(day of January 2026, images, verdict, credited, reason) for each contribution; device and speed of a usual laptop."""
-    training = connection.execute(
-        "INSERT INTO classgan.trainings (name, plan) VALUES ('t', '{}') ON CONFLICT (name) DO UPDATE SET name = 't' RETURNING id"
-    ).fetchone()[0]
-    worker = connection.execute(
-        "INSERT INTO classgan.workers (student_id, name, boot_id, device, images_per_second)"
-        " SELECT id, 'm', %s, 'cpu', 100 FROM classgan.students WHERE login = %s"
-        " ON CONFLICT (student_id, name) DO UPDATE SET device = 'cpu' RETURNING id",
-        (uuid4(), login),
-    ).fetchone()[0]
-    for day, images, verdict, credited, reason in answers:
-        connection.execute(
-            "INSERT INTO classgan.contributions (training_id, iteration, lease_id, worker_id, verdict, credited, reason, first_ordinal,"
-            " units, images, seconds, g_loss, d_loss, d_real_accuracy, d_fake_accuracy, submitted_at)"
-            " SELECT %s, 1, coalesce(max(lease_id), 0) + 1, %s, %s, %s, %s, 0, 1, %s, 2, 0, 0, 0, 0, make_timestamptz(2026, 1, %s, 12, 0, 0, 'UTC')"
-            " FROM classgan.contributions",
-            (training, worker, verdict, credited, reason, images, day),
-        )
-
-
-def good(day: int, images: int) -> tuple:
-    return day, images, "accepted", True, ""
-
-
-def parsed(content: bytes) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
 
 
 def test_the_sheet_holds_what_was_accepted_and_who_did_nothing(classroom, tiny, tmp_path):
@@ -165,59 +100,16 @@ def test_pods_of_a_cluster_are_no_student(connection, tmp_path):
     connection.execute("UPDATE classgan.workers SET images_per_second = 9000 WHERE student_id IN (SELECT id FROM classgan.students WHERE login = 'cluster')")  # fmt: skip
     assert grades.rows_of(connection, rules) == before
     assert [one.rank for one, _ in before] == [1, 1]
-    for file in grades.write_all(tmp_path, before, rules):
+    for file in grades.write_all(tmp_path, before, rules).values():
         assert b"cluster" not in file.read_bytes().lower()
     training = connection.execute("SELECT id FROM classgan.trainings").fetchone()[0]
     assert ledger.contributing_students(connection, training) == 2
 
 
-def test_canvas_finds_every_row_by_its_id(odd):
-    """As its importer reads: Student, ID, SIS columns, Section in this order, a number that is the user's id, marks with a point."""
-    rules = rubric.read()
-    header, possible, *lines = parsed(grades.canvas(grades.rows_of(odd, rules), rules))
-    assert header == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "classgan"]
-    assert ("Points Possible" in possible[0], possible[-1]) == (True, "100")
-    by_id = {line[1]: line for line in lines if line[1]}
-    for number, name in enumerate(ODD.values()):
-        line = by_id[str(1000 + number)]
-        assert line[0] == (f"'{name}" if number in (6, 7) else name)
-        assert (line[2], line[4], line[5]) == (f"00{number}", "'=S", "0")
-    assert len(lines) == 2 * len(ODD)
-    assert not grades.canvas([], rules).startswith(b"\xef\xbb\xbf")
-
-
-def test_moodle_finds_every_row_although_a_cell_is_guarded(odd):
-    """As its importer reads: cells are trimmed, and the address must then be exactly the person's."""
-    add_student(odd, "stranger")
-    rules = rubric.read()
-    rows = grades.rows_of(odd, rules)
-    header, *lines = parsed(grades.moodle(rows, rules))
-    assert header == ["First name", "Last name", "ID number", "Email address", "classgan"]
-    found = {line[3].strip(" \t\n\r\0\x0b"): [cell.strip() for cell in line] for line in lines}
-    for number, (login, name) in enumerate(ODD.items()):
-        line = found["=1+1@example.edu" if login == "formula" else f"{login}@example.org"]
-        assert (line[0], line[2], line[4]) == (name.strip(), f"00{number}", "0")
-    assert grades.unknown_to_moodle(rows) == ["stranger"]
-    assert not any("stranger" in line[0] for line in lines)
-
-
-def test_nbgrader_reads_the_header_and_one_login_each(odd):
-    """As `nbgrader db student import` reads: csv.DictReader on plain UTF-8, `id` required, no column with that mark before it."""
-    rules = rubric.read()
-    rows = list(
-        csv.DictReader(io.StringIO(grades.nbgrader(grades.rows_of(odd, rules), rules).decode("utf-8"), newline=""))
-    )
-    by_id = {row["id"]: row for row in rows}
-    assert len(by_id) == 2 * len(ODD)
-    assert (by_id["c_comma"]["last_name"], by_id["c_comma"]["first_name"]) == ("Lovelace", "Ada")
-    assert (by_id["c_comma"]["lms_user_id"], by_id["m_zeros"]["lms_user_id"]) == ("1000", "008")
-    assert (by_id["c_han"]["score"], by_id["c_han"]["max_score"]) == ("0", "100")
-
-
 def test_no_cell_of_any_file_is_run(odd, tmp_path):
     rules = rubric.read()
     rows = grades.rows_of(odd, rules)
-    for path in grades.write_all(tmp_path, rows, rules):
+    for path in grades.write_all(tmp_path, rows, rules).values():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         if path.suffix == ".csv":
             cells = [cell for line in parsed(path.read_bytes()) for cell in line]
@@ -313,5 +205,13 @@ def test_the_command_explains_a_mark_and_writes_what_was_asked_for(connection, t
         (("--explain", "bob"), "There is no student with the login 'bob'. Students: ada."),
         (("--write-rubric", "mine.yaml"), "mine.yaml exists, and may have been edited."),
         (("--format", "canvas", "--out", "a.csv"), "a.csv is a csv table, and --format is canvas."),
+        (("--format", "canvas", "--out", "x.txt"), "x.txt ends in .txt: the full table is written as .csv or .xlsx"),
+        (("--out", "x.txt"), "x.txt ends in .txt"),
+        (
+            ("--format", "moodle", "--out", "books"),
+            "Not in Moodle's file, since no roster gave their Email address: ada.",
+        ),
     ):
         assert sentence in classgan("export-grades", *arguments)
+    assert not (tmp_path / "x.txt").exists()
+    assert "books/moodle.csv" in classgan("export-grades", "--format", "moodle", "--out", "books")

@@ -57,20 +57,17 @@ def export_grades(
         write_grades(out, kind, rubric)
 
 
-TABLES = ("csv", "xlsx")
-
-
 def write_grades(out: Path | None, kind: str | None, rubric_file: Path | None) -> None:
     """Write one table, or gradebook files into a folder.
 
     Raises:
         RubricError: the rubric, or a format and a file that don't go together.
     """
-    from gan_core.exports import grades, rubric
+    from gan_core.exports import gradebooks, grades, rubric
     from gan_core.settings import settings
 
     single = out.suffix.lower().removeprefix(".") if out else ""
-    if single in TABLES and kind not in (None, single):
+    if single in grades.TABLES and kind not in (None, single):
         raise RubricError(
             f"{out} is a {single} table, and --format is {kind}. Name a folder with --out, or leave --format out."
         )
@@ -80,13 +77,9 @@ def write_grades(out: Path | None, kind: str | None, rubric_file: Path | None) -
     rules = rubric.read(rubric_file)
     rows = _rows(rules)
     files = grades.write_all(out, rows, rules, kinds)
-    console.print(f"{counted(len(rows), 'student')} → {escape(', '.join(map(str, files)))}", soft_wrap=True)
-    lost = grades.unknown_to_moodle(rows)
-    if lost and kind in ("moodle", "all"):
-        console.print(
-            f"Not in Moodle's file, since no roster gave an address or number of theirs: {', '.join(lost)}.",
-            soft_wrap=True,
-        )
+    console.print(f"{counted(len(rows), 'student')} → {escape(', '.join(map(str, files.values())))}", soft_wrap=True)
+    for remark in gradebooks.remarks(files, rows, rules):
+        console.print(escape(remark), soft_wrap=True)
 
 
 def write_default_rubric(path: Path) -> None:
