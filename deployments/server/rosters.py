@@ -8,63 +8,12 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from deployments.server.roster_layouts import LAYOUTS, Layout, Row, is_no_person, layout_of, no_students, translated
 from gan_core.errors import RosterError
+from gan_core.store.logins import CLUSTER_LOGIN, Person
 
 LOGIN = re.compile(r"[a-z][a-z0-9_]{0,30}")
 TAKEN = re.compile(r"instructor|postgres|prefect|public|none|pg_.*|classgan.*")  # names that mean something else
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How one gradebook names its columns."""
-
-    name: str
-    marks: frozenset[str]  # columns by which it is known
-    login: tuple[str, ...]  # the first of these that has something in it becomes the login
-    person: tuple[str, ...]  # together, the name
-    email: tuple[str, ...]
-    identity: tuple[str, ...]  # echoed when grades go back
-    key: tuple[str, ...]  # the first of these that has something in it tells whether it is the same person
-
-
-LAYOUTS = (
-    Layout(
-        "Canvas",
-        frozenset({"Student", "ID", "Section"}),
-        login=("SIS Login ID", "SIS User ID", "Student"),
-        person=("Student",),
-        email=("SIS Login ID",),
-        identity=("Student", "ID", "SIS User ID", "SIS Login ID", "Root Account", "Section"),
-        key=("ID",),
-    ),
-    Layout(
-        "Moodle",
-        frozenset({"First name", "Email address"}),
-        login=("Username", "Email address", "ID number"),
-        person=("First name", "Last name", "Surname"),
-        email=("Email address",),
-        identity=(
-            "First name",
-            "Last name",
-            "Surname",
-            "Username",
-            "ID number",
-            "Institution",
-            "Department",
-            "Email address",
-        ),
-        key=("Email address", "ID number", "Username"),
-    ),
-    Layout(
-        "plain",
-        frozenset({"login"}),
-        login=("login",),
-        person=("name",),
-        email=("email",),
-        identity=("login", "name", "email"),
-        key=("login",),
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,55 +24,107 @@ class Entry:
     name: str
     email: str
     identity: Mapping[str, str]  # columns of the gradebook, as they were
-    key: str  # the same for the same person, whenever the roster is read
+    key: str  # the same for the same person, whenever a list of this kind is read
 
 
-def read(path: Path, taken: Mapping[str, str]) -> list[Entry]:
-    """Everybody in this file, in its order, each with a login of their own.
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """What a class list says."""
+
+    entries: tuple[Entry, ...]  # in its order, each with a login of their own
+    remarks: tuple[str, ...]  # what the instructor should look at, in sentences
+
+
+def read(path: Path, known: Mapping[str, Person]) -> Roster:
+    """Everybody in this file. Who is in the class already keeps the login: known by the gradebook's key, or by the address.
 
     Args:
-        taken: keys of the students that the class has already, by login: the same person keeps the login.
+        known: the students that the class has already, by login.
 
     Raises:
-        RosterError: it is no roster that we know; says which columns are expected.
+        RosterError: it is no roster that we know, or leaves open who somebody is; says which line, and what to do.
     """
-    reader = csv.DictReader(io.StringIO(text := _text(path), newline=""), delimiter=_delimiter(text))
-    rows = [(reader.line_num, row) for row in reader]
-    columns = {column.strip() for column in (rows[0][1] if rows else {}) if column}
-    layout = next((layout for layout in LAYOUTS if layout.marks <= columns), None)
-    if layout is None:
-        known = "; ".join(f"{layout.name}: {', '.join(sorted(layout.marks))}" for layout in LAYOUTS)
-        found = ", ".join(sorted(columns)) or "none"
+    lines, given = _table(path)
+    rows = translated(given)
+    if (layout := layout_of(rows)) is None:
+        found = ", ".join(sorted(given[0] if given else [])) or "none"
+        expected = "; ".join(f"{layout.name}: {', '.join(sorted(layout.marks))}" for layout in LAYOUTS)
         raise RosterError(
-            f"{path} is no roster that is known here. Its columns: {found}. Expected, among others, {known}."
+            f"{path} is no roster that is known here. Its columns: {found}. Expected, among others, {expected}; or names, and "
+            "a column of addresses."
         )
-    logins, entries = dict(taken), []
-    lines = dict[str, int]()  # by key
-    for line, row in rows:
-        clean = {
-            (column or "").strip(): (value or "").strip() for column, value in row.items() if isinstance(value, str)
-        }
-        name = " ".join(filter(None, (clean.get(column, "") for column in layout.person)))
-        if not any(clean.values()) or (layout.name == "Canvas" and _is_no_person(clean, name)):
+    others, left_out = no_students(rows), []
+    people, entries, remarks = dict(known), [], []
+    seen = dict[str, int]()  # line, by key and by login
+    for number, (line, row) in enumerate(zip(lines, rows, strict=True)):
+        name = " ".join(filter(None, (row.get(column, "") for column in layout.person)))
+        if is_no_person(layout, row, name):
             continue
-        key = f"{layout.name}:{_first(clean, layout.key) or name}"
-        if key in lines:
+        if number in others:
+            left_out.append(f"{name} ({others[number]})")
+            continue
+        key, email = f"{layout.name}:{_first(row, layout.key) or name}", _first(row, layout.email)
+        email = email if "@" in email else ""
+        if (first := seen.setdefault(key.casefold(), line)) != line:
             if layout.name == "plain":
                 raise RosterError(
-                    f"{path}, lines {lines[key]} and {line}: both have the login {key.removeprefix('plain:')!r}. Give each their own."
+                    f"{path}, lines {first} and {line}: both have the login {row['login']!r}. Give each their own."
                 )
             continue  # the same person in two groups
-        lines[key] = line
-        login = next((login for login, of in logins.items() if of == key), None)
+        place = f"{path}, line {line}"
+        login = _same(people, key, email, place)
         if login is None:
-            login = _wished(_first(clean, layout.login), layout, logins, f"{path}, line {line}")
-        logins[login] = key
-        email = _first(clean, layout.email)
-        identity = {column: clean[column] for column in layout.identity if column in clean}
-        entries.append(Entry(login, name or login, email if "@" in email else "", identity, key))
+            login = _wished(_first(row, layout.login), layout, {*people, CLUSTER_LOGIN}, place)
+            remarks += _namesakes(known, login, name, layout)
+        elif layout.name == "plain" and login != row["login"]:
+            raise RosterError(
+                f"{place}: {login!r} in the class has the same address, {email}. If this is the same person, write the login "
+                f"{login}; if not, correct the address."
+            )
+        if (first := seen.setdefault(f"login {login}", line)) != line:
+            raise RosterError(
+                f"{path}, lines {first} and {line}: two people with the address {email}. Correct it, or remove one line."
+            )
+        before = people.get(login, Person(name, email, frozenset()))
+        people[login] = Person(name, email or before.email, before.keys | {key})
+        identity = {column: row[column] for column in layout.identity if column in row}
+        entries.append(Entry(login, name or login, email, identity, key))
     if not entries:
         raise RosterError(f"{path} names no student.")
-    return entries
+    if left_out:
+        remarks.append(f"Left out, since they have another role than students: {', '.join(left_out)}.")
+    return Roster(tuple(entries), tuple(remarks))
+
+
+def _same(people: Mapping[str, Person], key: str, email: str, place: str) -> str | None:
+    """The login of the person with this key, or else with this address; None if nobody has either."""
+    for login, person in people.items():
+        if key.casefold() in {known.casefold() for known in person.keys}:
+            return login
+    same = [login for login, person in people.items() if email and person.email.casefold() == email.casefold()]
+    if len(same) > 1:
+        raise RosterError(
+            f"{place}: {' and '.join(same)} in the class have this address, {email}, both. Add this person by hand: classgan "
+            "students add LOGIN"
+        )
+    return same[0] if same else None
+
+
+def _namesakes(known: Mapping[str, Person], login: str, name: str, layout: Layout) -> list[str]:
+    """Who in the class is called the same, where neither a key nor an address tells whether it is the same person."""
+    words = sorted(re.findall(r"\w+", name.casefold()))
+    same = [
+        other
+        for other, person in known.items()
+        if words
+        and sorted(re.findall(r"\w+", person.name.casefold())) == words
+        and not any(key.startswith(f"{layout.name}:") for key in person.keys)
+    ]
+    return [
+        f"{login} and {other} are both called {name}, and no address tells whether they are one person. If they are, take one "
+        f"login away: classgan students revoke {login}"
+        for other in same
+    ]
 
 
 def checked_login(login: str) -> str:
@@ -166,13 +167,18 @@ def _unique(login: str, taken: Container[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in taken)
 
 
-def _first(row: Mapping[str, str], columns: tuple[str, ...]) -> str:
+def _first(row: Row, columns: tuple[str, ...]) -> str:
     return next((row[column] for column in columns if row.get(column)), "")
 
 
-def _is_no_person(row: Mapping[str, str], name: str) -> bool:
-    """Canvas puts a line with the points that can be had, and one for its test student, among the people."""
-    return name.lower() in ("points possible", "student, test") or not row.get("ID")
+def _table(path: Path) -> tuple[list[int], list[Row]]:
+    """The lines' numbers, and their cells by column."""
+    reader = csv.DictReader(io.StringIO(text := _text(path), newline=""), delimiter=_delimiter(text))
+    lines, rows = [], list[Row]()
+    for row in reader:
+        lines.append(reader.line_num)
+        rows.append({c.strip(): (v or "").strip() for c, v in row.items() if c and c.strip()})
+    return lines, rows
 
 
 def _text(path: Path) -> str:

@@ -7,6 +7,7 @@ the hash, PostgreSQL only a SCRAM verifier: whoever reads our tables can't log i
 import hashlib
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection, sql
@@ -18,6 +19,15 @@ from gan_core.store.migrate import STUDENT_ROLE, add_student
 SECRET_BYTES = 24
 CLUSTER_LOGIN = "cluster"  # pods of the Kubernetes pool come in with it: machines, and no student
 MARK = "a student of classgan's database "  # the comment on a student's role, which the whole server sees
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whom a login belongs to, as rosters say."""
+
+    name: str
+    email: str
+    keys: frozenset[str]  # GRADEBOOK:KEY of each list that they were in
 
 
 def new_secret() -> str:
@@ -36,7 +46,7 @@ def issue(connection: Connection, login: str, display_name: str = "", roster: Ma
     An older secret is worth nothing from now on, and its sessions end. A revoked or suspended student is let in again.
 
     Args:
-        roster: `key`, `email` and the gradebook's own `columns`, as they were; None leaves what is known.
+        roster: `keys`, `email` and the gradebook's own `columns`, as they were; None leaves what is known.
 
     Raises:
         RosterError: the name is a login of somebody else's on this PostgreSQL server.
@@ -71,12 +81,23 @@ def revoke(connection: Connection, login: str, reason: str) -> None:
     connection.execute("SELECT classgan.suspend(id, %s) FROM classgan.students WHERE login = %s", (reason, login))
 
 
-def roster_keys(connection: Connection) -> dict[str, str]:
+def people(connection: Connection) -> dict[str, Person]:
     """By login, what tells whether somebody in a roster is this student."""
     rows = connection.execute(
-        "SELECT login, coalesce(roster->>'key', 'plain:' || login) FROM classgan.students"
+        "SELECT login, display_name, coalesce(roster->>'email', ''), coalesce(roster->'keys',"
+        " to_jsonb(ARRAY[coalesce(roster->>'key', 'plain:' || login)])) FROM classgan.students"
     ).fetchall()
-    return dict(rows)
+    return {login: Person(name, email, frozenset(keys)) for login, name, email, keys in rows}
+
+
+def learn(connection: Connection, login: str, person: Person, columns: Mapping[str, str]) -> None:
+    """Keep what another roster says of a student whom the class has: another gradebook's columns beside what is known."""
+    facts = {"keys": sorted(person.keys)} | ({"email": person.email} if person.email else {})
+    connection.execute(
+        "UPDATE classgan.students SET roster = (roster - 'key') || %s"
+        " || jsonb_build_object('columns', coalesce(roster->'columns', '{}') || %s) WHERE login = %s",
+        (Jsonb(facts), Jsonb(dict(columns)), login),
+    )
 
 
 def hashes(connection: Connection) -> dict[str, str]:

@@ -25,7 +25,7 @@ def test_a_new_secret_ends_the_old_one_and_its_sessions_and_keeps_what_is_known(
             theirs.execute("SELECT 1")
     assert second != first
     assert logins.hashes(connection) == {"ada": logins.hash_of(second)}
-    assert logins.roster_keys(connection) == {"ada": "Moodle:7"}
+    assert logins.people(connection) == {"ada": logins.Person("Ada Lovelace", "", frozenset({"Moodle:7"}))}
     assert ledger.students(connection)[0].display_name == "Ada Lovelace"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.text import Text
 
 from deployments.cli.options import JsonOption
@@ -164,29 +165,40 @@ def add_roster(path: Path, out: Path) -> None:
     from gan_core.store.engine import connect
 
     class_file = _class_file()
-    if out.exists():
-        raise RosterError(
-            f"{out} exists, and the invites in it can't be made again. Move it away, or name another file with --out."
-        )
     with database_url() as url, connect(url) as connection, connection.transaction():
-        known = logins.roster_keys(connection)
-        entries = [entry for entry in rosters.read(path, known) if entry.login not in known]
+        known = logins.people(connection)
+        roster = rosters.read(path, known)
+        new = [entry for entry in roster.entries if entry.login not in known]
+        if new and out.exists():
+            raise RosterError(
+                f"{out} exists, and the invites in it can't be made again. Move it away, or name another file with --out."
+            )
         rows = []
-        for entry in entries:
-            facts = {"key": entry.key, "email": entry.email, "columns": dict(entry.identity)}
+        for entry in new:
+            facts = {"keys": [entry.key], "email": entry.email, "columns": dict(entry.identity)}
             secret = logins.issue(connection, entry.login, entry.name, facts)
             invite = class_file.invite(settings().home, entry.login, secret)
             rows.append((entry.login, entry.name, entry.email, invite.line, invite.command()))
+        for entry in roster.entries:
+            if person := known.get(entry.login):
+                learned = logins.Person(person.name, entry.email, person.keys | {entry.key})
+                logins.learn(connection, entry.login, learned, entry.identity)
         if rows:
             lines = [("login", "name", "email", "invite", "command"), *rows]
             write_private(out, spreadsheets.csv_bytes(lines, mark=True))  # names come from outside
+    for remark in roster.remarks:
+        console.print(escape(remark), soft_wrap=True)
     if not rows:
-        console.print("Everybody in this roster is in the class already; nothing was changed.")
+        console.print("Everybody in this roster is in the class already; nobody got a new invite.")
         return
     console.print(
         f"{counted(len(rows), 'student')} came in. Their invites are in {out}: mail each line to its owner, then delete the file.",
         soft_wrap=True,
     )
+    if nowhere := [entry.login for entry in new if not entry.email]:
+        console.print(
+            f"The roster has no address of {', '.join(nowhere)}: hand these their lines over yourself.", soft_wrap=True
+        )
 
 
 def _class_file() -> ClassFile:
