@@ -187,7 +187,7 @@ def runs_mirror(
         ),
     ] = "",
 ) -> None:
-    """Copy a training into MLflow: plan, measures, files. A second call adds only what is new."""
+    """Copy a training into MLflow: plan, measures, files. A second call adds only what lacks."""
     mirror_run(name, to)
 
 
@@ -262,8 +262,13 @@ def mirror_run(name: str, uri: str) -> None:
     if not uri:
         raise MirrorError(f"Say where: classgan runs mirror {name} --to http://HOST:PORT, or set CLASSGAN_MLFLOW_URL.")
     with database_url() as url, connect(url) as connection, console.status(f"copying {name} to {uri}"):
-        run = mirror(connection, name, uri)
-    _say(f"{name} is run {run} at {uri}.")
+        mirrored = mirror(connection, name, uri)
+    _say(f"{name} is run {mirrored.run_id} at {uri}.")
+    if mirrored.changed:
+        _say(
+            f"Its parameters there are the plan as it was; MLflow changes none. Changed since: {mirrored.changed}. The tag "
+            "classgan.plan_changes says so, too."
+        )
 
 
 def _say(text: str) -> None:

@@ -49,7 +49,8 @@ def save(connection: Connection, training_id: int, evaluation: Evaluation) -> No
     names = COLUMNS.split(", ")
     connection.execute(
         f"INSERT INTO classgan.evaluations (training_id, {COLUMNS}) VALUES (%s{', %s' * len(names)})"
-        f" ON CONFLICT (training_id, iteration) DO UPDATE SET {', '.join(f'{n} = excluded.{n}' for n in names)}",
+        f" ON CONFLICT (training_id, iteration) DO UPDATE SET {', '.join(f'{n} = excluded.{n}' for n in names)},"
+        " measured_at = now()",
         (training_id, *(getattr(evaluation, name) for name in names)),
     )
 
