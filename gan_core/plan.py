@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gan_core.errors import PlanError
+from gan_core.licences import require_known
 
 ModelName = Literal["dcgan", "spectral"]
 LossName = Literal["bce", "hinge"]
@@ -232,7 +233,7 @@ class Plan(BaseModel):
     hub_licence: Annotated[
         str,
         Field(
-            pattern=r"^[a-z0-9.-]{0,40}$",
+            pattern=r"^[a-z0-9.+-]{0,40}$",
             description="Licence in the model card, in the hub's spelling, such as mit or cc-by-4.0. Empty: none was chosen.",
         ),
     ] = ""
@@ -322,6 +323,9 @@ class Plan(BaseModel):
 
     def changed(self, **values: Any) -> "Plan":
         """A copy with other values, validated. Raises PlanError with every fault, one line each."""
+        require_known(
+            str(values.get("hub_licence") or "")
+        )  # a plan that is stored may have any: it only costs the push
         return checked_plan({**self.model_dump(), **values})
 
     @property

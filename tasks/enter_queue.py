@@ -1,6 +1,7 @@
 """Start a training by hand: at once if a place is free, through the queue if not."""
 
 from gan_core.errors import TrainingError
+from gan_core.licences import require_known
 from gan_core.plan import Plan
 from gan_core.scheduler.demand import Demand
 from gan_core.settings import settings
@@ -12,7 +13,7 @@ def enter_queue(name: str, plan: Plan, demand: Demand) -> str | None:
     A training that exists goes on at once: either the queue has called it, or a person wants it to.
 
     Raises:
-        PlanError: the plan has no work for as many workers at once.
+        PlanError: the plan has no work for as many workers at once, or names a licence that the hub doesn't know.
         TrainingError: it exists and asks for something else.
     """
     from gan_core.scheduler.survey import Rules, survey
@@ -30,6 +31,7 @@ def enter_queue(name: str, plan: Plan, demand: Demand) -> str | None:
                 )
             return None
         running = sum(e.wanted.started for e in survey(connection, rules).entries.values())
+        require_known(plan.hub_licence)
         if demand == Demand() and running < rules.max_running:
             return None
         demand.require_possible(plan)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -46,6 +50,13 @@ def show(listing: Listing) -> None:
         return
     for line in listing.lines():
         typer.echo(line)
+
+
+def keep_private() -> None:
+    """A secret is about to be printed: if the output goes into a file, only its owner may read that from now on."""
+    with suppress(OSError, AttributeError):  # no such output, or no such rights on this system
+        if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+            os.fchmod(sys.stdout.fileno(), 0o600)
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:

@@ -291,9 +291,11 @@ class LocalStack:
 
     def _make_folders(self) -> None:
         try:
-            for folder in (self.home, self.logs, self.outputs):
+            prefect = self.home / "prefect"  # its database holds Secret blocks, with the key to them
+            for folder in (self.home, self.logs, self.outputs, prefect):
                 folder.mkdir(parents=True, exist_ok=True)
-            self.logs.chmod(0o700)
+            for folder in (self.logs, prefect):
+                folder.chmod(0o700)
         except OSError as exc:
             raise StackError(
                 f"The folder {exc.filename} can't be made ({exc.strerror}). Set CLASSGAN_HOME and CLASSGAN_OUTPUTS to folders that can."

@@ -25,6 +25,31 @@ TOLD_OF_TRAINING = (
     "seed",
 )
 TENSORS = ("generator.safetensors", "discriminator.safetensors")
+# What `gan_core/networks/models.py` builds, for whoever has no classgan. A test runs it.
+PYTORCH = """\
+import json
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+with open("config.json") as file:
+    plan = json.load(file)["plan"]
+width = plan["generator_width"] * plan["image_size"] // 8
+layers = [nn.ConvTranspose2d(plan["latent_dim"], width, 4, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+while width > plan["generator_width"]:
+    layers += [nn.ConvTranspose2d(width, width // 2, 4, 2, 1, bias=False), nn.BatchNorm2d(width // 2), nn.ReLU()]
+    width //= 2
+layers += [nn.ConvTranspose2d(width, plan["channels"], 4, 2, 1, bias=False), nn.Tanh()]
+generator = nn.Sequential(*layers)
+
+# Keys: generator/LAYER.weight and .bias, statistics/generator.LAYER.running_mean and .running_var.
+tensors = load_file("generator.safetensors")
+generator.load_state_dict({key.partition("/")[2].removeprefix("generator."): t for key, t in tensors.items()})
+generator.eval()
+with torch.no_grad():
+    images = generator(torch.randn(64, plan["latent_dim"], 1, 1))  # (64, channels, size, size), from -1 to 1
+"""
 PICTURES = {
     "samples.png": "Images that it draws, not selected",
     "curves.png": "Losses and quality, against images seen and minutes of training",
@@ -114,8 +139,6 @@ def card(told: TrainingRecord, source: str, iteration: int, images: int, picture
         "tags: [gan, classgan, image-generation, safetensors]",
         "---",
     ]
-    # A stranger finds it on the hub; whoever has the class's database has the package, too.
-    install = "pip install 'classgan[hub]'\n" if source.startswith("hub:") else ""
     shown = [f"![{caption}]({name})\n\n*{caption}.*\n" for name, caption in PICTURES.items() if name in pictures]
     evaluated = [e for e in told.evaluations if e.iteration <= iteration]
     parts = [
@@ -125,7 +148,8 @@ def card(told: TrainingRecord, source: str, iteration: int, images: int, picture
         f"after iteration {iteration:,}, with {counted(images, 'image')} seen.",
         *shown,
         "## Draw images",
-        f"```sh\n{install}classgan generate {source} --count 64 --out images.png\n```",
+        f"With classgan, on a machine of the class:\n\n```sh\nclassgan generate {source} --count 64 --out images.png\n```",
+        f"Without it, in this repository's folder, with PyTorch and safetensors (`pip install torch safetensors`):\n\n```python\n{PYTORCH}```",
         "The files are safetensors: loading them runs no code. `generator.safetensors` is the moving average of the generator's weights (EMA), "
         "`discriminator.safetensors` the discriminator as it was, for those who want to train on; `config.json` has the plan.",
         "## Data",

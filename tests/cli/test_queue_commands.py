@@ -31,6 +31,7 @@ def test_a_submission_says_where_it_stands_and_the_same_key_is_one_training(clas
         (["--gpus", "-1"], "gpus: Input should be greater than or equal to 0 (got -1)"),
         (["--min-workers", "9"], "min_workers is 9, but an iteration of this plan has units for 3"),
         (["--set", "batch_size=1"], "batch_size: Input should be greater than or equal to 2 (got 1)"),
+        (["--set", "hub_licence=banana"], "hub_licence: the Hugging Face Hub knows no licence 'banana'"),
         (["--priority", "5000"], "priority: Input should be less than or equal to 1000 (got 5000)"),
     ],
 )
@@ -59,6 +60,8 @@ def test_files_in_four_shapes_are_taken(classgan, tmp_path):
     ]  # fmt: skip
     assert "nowhere.yaml is neither a file nor a preset (demo, dcgan, better)" in classgan("submit", "nowhere.yaml")
     (tmp_path / "list.yaml").write_text("- 1\n")
+    (tmp_path / "licence.yaml").write_text("hub_licence: banana\n")
+    assert "knows no licence 'banana'" in classgan("submit", str(tmp_path / "licence.yaml"))
     assert "holds list, not a plan" in classgan("submit", str(tmp_path / "list.yaml"))
 
 

@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+import torch
 from fake_hub import TOKEN
 from huggingface_hub import constants, hf_api
 from huggingface_hub.utils import _http
 
 from gan_core.errors import HubBusy, HubError
 from gan_core.exports import hub as door
+from gan_core.networks import generators
+from gan_core.networks.update import draw
 
 # The library's own call, which its HTTP client doesn't like any more.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -165,6 +169,26 @@ def test_a_training_is_pushed_with_its_card_and_draws_the_same_images_elsewhere(
     generate_images("hub:ada/digits", 4, tmp_path / "theirs.png", seed=1)
     generate_images("test", 4, tmp_path / "ours.png", seed=1)
     assert (tmp_path / "theirs.png").read_bytes() == (tmp_path / "ours.png").read_bytes()
+
+
+def test_the_cards_snippet_draws_the_same_images_with_pytorch_alone(trained, hub, tmp_path, monkeypatch):
+    from deployments.cli.results.generators import push_training
+
+    push_training("test", "ada/digits")
+    for name, content in hub.files("ada/digits").items():
+        (tmp_path / name).write_bytes(content)
+    card = (tmp_path / "README.md").read_text()
+    assert "pip install 'classgan" not in card  # which no index has
+    monkeypatch.chdir(tmp_path)
+    made: dict = {}
+    exec(re.search(r"```python\n(.*?)```", card, re.DOTALL)[1], made)
+    theirs = generators.load(tmp_path / "generator.safetensors")
+    noise = torch.randn(64, theirs.plan.latent_dim, 1, 1)
+    ours = draw(theirs.plan, theirs.average, noise)
+    with torch.no_grad():
+        assert torch.allclose(made["generator"](noise), ours, atol=1e-6)
+    assert made["images"].shape == ours.shape
+    assert ours.std() > 1e-5
 
 
 def test_nobody_is_named_who_did_not_ask_for_it(trained, hub):

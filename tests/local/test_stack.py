@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,14 @@ def stranger(answer: bytes) -> Generator[int]:
         threading.Thread(target=serve, daemon=True).start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_what_holds_secrets_is_only_its_owners(tmp_path):
+    """Logs, and Prefect's database with its Secret blocks; others on the machine may know the paths."""
+    stack = LocalStack(tmp_path / "home", tmp_path / "outputs")
+    stack._make_folders()
+    for folder in (stack.logs, Path(stack.environment()["PREFECT_HOME"])):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Metrics for Prometheus: what they say, and who may read them."""
 
 import asyncio
+import stat
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -280,8 +282,13 @@ def test_the_configuration_leads_to_the_class_and_bears_its_login(classgan, tmp_
     class_file = ClassFile(addresses=("class.example",), port=4242, database_port=2)
     settings().home.mkdir(parents=True, exist_ok=True)
     class_file.save(settings().home)
-    (job,) = yaml.safe_load(classgan("config"))["scrape_configs"]
+    printed = classgan("config")  # into a file that everybody may read
+    assert class_file.scrape_secret not in printed
+    (job,) = yaml.safe_load(printed)["scrape_configs"]
     assert job["scheme"] == "https"
-    assert job["basic_auth"] == {"username": SCRAPER, "password": class_file.scrape_secret}
+    assert job["basic_auth"]["username"] == SCRAPER
+    secret = Path(job["basic_auth"]["password_file"])
+    assert secret.read_text() == class_file.scrape_secret
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     assert job["static_configs"] == [{"targets": ["class.example:4242"]}]
     assert job["tls_config"]["ca_file"].endswith("class.pem")

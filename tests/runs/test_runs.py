@@ -106,6 +106,9 @@ def test_runs_are_listed_shown_and_exported(trained, classgan, tmp_path):
         path = tmp_path / f"measures{ending}"
         assert "3 rows" in classgan("runs", "export", "lesson", "--out", str(path))
         assert list(read(path)["iteration"]) == [1, 2, 3]
+    by_worker = tmp_path / "workers.csv"
+    classgan("runs", "export", "lesson", "--out", str(by_worker), "--by", "worker")
+    assert by_worker.stat().st_mode & 0o077 == 0  # it holds names
     assert "a table is written as .csv or .parquet" in classgan("runs", "export", "lesson", "--out", "x.txt")
     assert "There is no training called 'other'. Trainings here: lesson." in classgan("runs", "list", "other")
 

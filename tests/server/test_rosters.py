@@ -1,5 +1,9 @@
 """A roster is what the gradebook exports; everybody in it gets a login, the same each time it is read."""
 
+import stat
+import subprocess
+import sys
+
 import pytest
 
 from deployments.server import class_file, rosters
@@ -232,3 +236,13 @@ def test_a_roster_is_read_again_with_nobody_new_and_tells_more_of_those_it_knows
     assert logins.people(connection)["ada"].keys == {"Canvas:1001", "Moodle:ada@example.edu"}
     new = "First name,Email address\nNew,new@example.edu\n"
     assert "exists, and the invites in it can't be made again" in a_class(*arguments, str(written(new)))
+
+
+def test_an_invite_that_is_printed_into_a_file_is_only_its_owners(a_class, tmp_path):
+    path = tmp_path / "invite.txt"
+    path.touch(0o644)
+    with path.open("w") as out:
+        command = [sys.executable, "-P", "-m", "deployments.cli", "students", "add", "ada"]
+        subprocess.run(command, stdout=out, check=True, cwd=tmp_path)
+    assert "classgan join" in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600

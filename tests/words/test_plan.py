@@ -100,3 +100,13 @@ def test_the_deployments_carry_the_presets(pytestconfig):
         "train-dcgan": preset("dcgan"),
         "train-better": preset("better"),
     }
+
+
+def test_a_licence_that_the_hub_would_refuse_is_refused_and_a_stored_one_is_not(tiny):
+    assert tiny.changed(hub_licence="cc-by-4.0").hub_licence == "cc-by-4.0"
+    with pytest.raises(PlanError, match=r"knows no licence 'banana' and would refuse each push\. Its list"):
+        tiny.changed(hub_licence="banana")
+    with pytest.raises(PlanError, match=r"Is it cc-by-4\.0 or"):
+        tiny.changed(hub_licence="cc-by4.0")
+    stored = checked_plan({**tiny.model_dump(), "hub_licence": "banana"})
+    assert stored.changed(iterations=9).iterations == 9

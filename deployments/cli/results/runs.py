@@ -13,7 +13,7 @@ from deployments.cli.options import JsonOption
 from deployments.cli.output import console, print_json, show
 from deployments.cli.tables import Listing
 from gan_core.errors import DataError, MirrorError, TrainingError
-from gan_core.files import write_whole
+from gan_core.files import write_private, write_whole
 from gan_core.units import counted
 
 if TYPE_CHECKING:
@@ -247,7 +247,8 @@ def export_run(name: str, out: Path, by: runs.By) -> None:
         rows = runs.metrics(connection, trainings.get(connection, name).id, by)
     frame = pandas.DataFrame(rows)
     content = frame.to_csv(index=False).encode() if out.suffix == ".csv" else frame.to_parquet(index=False)
-    write_whole(out, content)
+    write = write_private if by == "worker" else write_whole  # which holds names
+    write(out, content)
     _say(f"{counted(len(frame), 'row')} → {out}")
 
 

@@ -27,10 +27,11 @@ def metrics_serve(port: PortOption = PORT) -> None:
 
 @commands.command("config")
 def metrics_config(port: PortOption = PORT) -> None:
-    """Print a prometheus.yml for this class, with a login that can only read its metrics."""
+    """Print a prometheus.yml for this class. The secret of its login, which can only read metrics, is in a file of its own."""
     import yaml
 
     from deployments.server.class_file import SCRAPER, ClassFile
+    from gan_core.files import write_private
     from gan_core.settings import settings
 
     class_file = ClassFile.load(settings().home)
@@ -39,8 +40,10 @@ def metrics_config(port: PortOption = PORT) -> None:
         job["static_configs"] = [{"targets": [f"{HERE}:{port}"]}]
     else:
         job["scheme"] = "https"
-        job["basic_auth"] = {"username": SCRAPER, "password": class_file.scrape_secret}
-        job["tls_config"] = {"ca_file": str((settings().home / "class.pem").resolve())}
+        secret = settings().home.resolve() / "metrics.secret"
+        write_private(secret, class_file.scrape_secret.encode())  # what is printed may land where everybody reads it
+        job["basic_auth"] = {"username": SCRAPER, "password_file": str(secret)}
+        job["tls_config"] = {"ca_file": str(settings().home.resolve() / "class.pem")}
         job["static_configs"] = [{"targets": [class_file.public_server.removeprefix("https://")]}]
     config = {
         "global": {"scrape_interval": f"{EVERY}s", "evaluation_interval": f"{EVERY}s"},

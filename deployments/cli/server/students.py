@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from deployments.cli.options import JsonOption
-from deployments.cli.output import console, print_json, show
+from deployments.cli.output import console, keep_private, print_json, show
 from deployments.cli.tables import Listing
 from gan_core.errors import RosterError, StackError, TrainingError
 from gan_core.files import write_private
@@ -215,6 +215,7 @@ def _class_file() -> ClassFile:
 
 def _show(invite: Invite) -> None:
     console.print(f"The invite of [bold]{invite.login}[/bold], shown this once. Whoever has it is {invite.login}:")
+    keep_private()
     print(invite.command())  # plain: it will be copied
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deployments.cli.output import console
+from deployments.cli.output import console, keep_private
 from deployments.cli.trainings.control import reaching
 from gan_core.errors import StackError
 
@@ -75,6 +75,7 @@ def up(
             login = []
         else:
             join = "classgan students add NAME   (prints the invite for their machine)"
+            keep_private()
             login = [f"its login         {INSTRUCTOR}:{class_file.instructor_secret}"]
         lines = [
             f"Prefect UI        {stack.ui}",
