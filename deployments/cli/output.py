@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -57,6 +58,12 @@ def keep_private() -> None:
     with suppress(OSError, AttributeError):  # no such output, or no such rights on this system
         if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
             os.fchmod(sys.stdout.fileno(), 0o600)
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Sentences, with markup: on a terminal folded between two words, into a pipe on one line."""
+    fits = max(map(cell_len, text.split()), default=0) <= console.width  # no word is broken: a path is to be copied
+    console.print(text, style=style, highlight=False, soft_wrap=not (console.is_terminal and fits))
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:

@@ -1,6 +1,7 @@
 """`classgan submit`, `queue`, `priority`, `explain`, `workers`: what a person reads, against a real database."""
 
 import json
+from unittest.mock import ANY
 from uuid import uuid4
 
 import pytest
@@ -80,3 +81,23 @@ def test_order_priority_explanation_and_workers(classgan, connection, desk):
     assert "neither a training nor a worker called 'nobody'" in classgan("explain", "nobody")
     assert "desk finishes what it has and gets nothing new" in classgan("workers", "--drain", "desk")
     assert "There is no worker called 'nobody'. Workers here: desk." in classgan("workers", "--undrain", "nobody")
+
+
+def test_workers_and_reasons_are_there_for_programs_too(classgan, connection, desk):
+    for name in ("one", "big"):
+        classgan("submit", "demo", "--name", name, *(("--gpus", "2") if name == "big" else ()))
+    look(connection, Rules(max_running=1))
+    (worker,) = json.loads(classgan("workers", "--json"))
+    assert (worker["name"], worker["device"], worker["images"]) == ("desk", "cpu", 0)
+    assert json.loads(classgan("workers", "--drain", "desk", "--json")) == [{**worker, "seconds_silent": ANY}]
+    assert json.loads(classgan("explain", "one", "--json")) == {
+        "name": "one",
+        "reason": "its turn has come: its coordinator is being started",
+        "never": "",
+        "placements": [
+            {"worker": "desk", "student": "instructor", "training": "one", "decided_at": ANY, "ended_at": None,
+             "reason": "the worker that it needs at least"}
+        ],
+    }  # fmt: skip
+    assert "no machine of this class has 2 GPUs" in json.loads(classgan("explain", "big", "--json"))["never"]
+    assert json.loads(classgan("explain", "desk", "--json"))["placements"][0]["training"] == "one"

@@ -86,6 +86,19 @@ def test_a_narrow_terminal_shows_every_figure_whole(classgan, connection, tiny, 
         assert "Ada" in shown
 
 
+@pytest.mark.parametrize(("path", "lines"), [("/tmp", 0), ("/" + "x" * 90, 1)])
+def test_a_sentence_is_folded_between_words_in_a_terminal_unless_that_breaks_one(
+    classgan, connection, tiny, narrow, path, lines
+):
+    fill(connection, 3, 30, tiny)
+    message = f"{'no space left ' * 9}in {path}"
+    connection.execute("UPDATE classgan.trainings SET state = 'failed', message = %s", (message,))
+    classgan("status")
+    shown = narrow.getvalue()
+    assert len([line for line in shown.splitlines() if len(line) > 80]) == lines
+    assert message in " ".join(shown.split())
+
+
 def test_json_is_for_programs(classgan, connection, tiny, one_look):
     fill(connection, 3, 30, tiny)
     told = json.loads(classgan("status", "--json"))

@@ -1,6 +1,7 @@
 """`classgan kubernetes status` in front of a cluster that answers, refuses, is away, or isn't there."""
 
 import copy
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,10 @@ def test_every_pod_has_its_reason_and_each_training_its_sentence(cluster, capsys
     assert "faces runs in the cluster: 2 pods, 1 stuck, 1 running." in shown
     kubernetes.print_status("digits", "classgan")
     assert "faces" not in capsys.readouterr().out
+    kubernetes.print_status("digits", "classgan", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert [(pod["training"], pod["rank"], pod["fate"]) for pod in told["pods"]] == [("digits", "2", "stuck")]
+    assert told["trainings"] == [{"name": "digits", "summary": "digits is stuck in the cluster: 1 pod, 1 stuck."}]
 
 
 def test_without_pods_it_says_how_to_get_some(cluster, capsys):

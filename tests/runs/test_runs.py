@@ -126,6 +126,18 @@ def test_a_comparison_shows_what_differs_and_draws_the_curves(trained, classroom
     assert "batch_size" not in rows  # the same in both
     assert Image.open(out).width == 720
     assert "Name two trainings or more" in classgan("runs", "compare", "lesson", "lesson", "--out", str(out))
+    told = json.loads(classgan("runs", "compare", "lesson", "slower", "--out", str(out), "--json"))
+    assert (told["names"], told["differences"]) == (["lesson", "slower"], {"learning_rate_g": [0.001, 0.0005]})
+    assert (told["results"]["images_seen"], told["results"]["frechet"]) == ([144, 144], [None, None])
+    assert told["scores_comparable"] is True
+
+
+def test_a_comparison_has_no_two_rows_of_one_name(trained, classroom, classgan, tiny, tmp_path):
+    """The plans' iterations are one thing, those that were done another."""
+    classroom.train(tiny.changed(iterations=9), "longer", until=0)
+    said = classgan("runs", "compare", "lesson", "longer", "--out", str(tmp_path / "comparison.png"))
+    rows = [re.split("  +", line) for line in said.splitlines()]
+    assert [row for row in rows if "iterations" in row[0]] == [["iterations", "3", "9"], ["iterations done", "3", "0"]]
 
 
 # Models

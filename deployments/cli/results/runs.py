@@ -116,6 +116,7 @@ def runs_compare(
             "--out", "-o", help="File for the picture of their curves, a .png. Default: outputs/comparison.png."
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show how trainings differ, in plan, versions and results, with a picture of their curves."""
     from deployments.local.database import database_url
@@ -126,8 +127,8 @@ def runs_compare(
     from gan_core.store.engine import connect
     from gan_core.store.viewers import ledger
 
-    out = out or settings().outputs / "comparison.png"
-    if len(set(names)) < 2:
+    names, out = list(dict.fromkeys(names)), out or settings().outputs / "comparison.png"
+    if len(names) < 2:
         raise TrainingError(
             "Name two trainings or more: classgan runs compare NAME NAME. `classgan runs list` has them."
         )
@@ -140,29 +141,41 @@ def runs_compare(
             row.name: (ledger.history(connection, row.id), evaluations.of_training(connection, row.id)) for row in rows
         }
         trained = [ledger.seconds_trained(connection, row.id) for row in rows]
-    table = Listing("what", *names)
     plans = [checked_plan(row.plan).model_dump() for row in rows]
-    for knob in plans[0]:
-        _add_if_different(table, knob, [plan[knob] for plan in plans])
-    _add_if_different(table, "data fingerprint", [row.data_fingerprint for row in rows])
-    _add_if_different(table, "code", [run.code_version if run else "" for run in latest])
+    compared: dict[str, list[Any]] = {knob: [plan[knob] for plan in plans] for knob in plans[0]}
+    compared["data fingerprint"] = [row.data_fingerprint for row in rows]
+    compared["code"] = [run.code_version if run else "" for run in latest]
     for package in runs.PACKAGES:
-        _add_if_different(table, package, [run.packages.get(package, "") if run else "" for run in latest])
-    if not table.rows:
+        compared[package] = [run.packages.get(package, "") if run else "" for run in latest]
+    differences = {what: values for what, values in compared.items() if any(value != values[0] for value in values)}
+    ends = [history[-1] if history else None for history, _ in curves.values()]
+    scores = [evaluated[-1] if evaluated else None for _, evaluated in curves.values()]
+    results: dict[str, list[Any]] = {
+        "iterations done": [row.iteration for row in rows],
+        "images seen": [row.images for row in rows],
+        "minutes of training": [seconds / 60 for seconds in trained],
+        **{loss: [end and getattr(end, loss) for end in ends] for loss in ("g_loss", "d_loss")},
+        **{score: [found and getattr(found, score) for found in scores] for score in SCORES},
+    }
+    protocols = {found.protocol for found in scores if found}
+    comparable = len({row.data_fingerprint for row in rows}) == 1 and len(protocols) <= 1
+    write_whole(out, draw_comparison(curves))
+    if as_json:
+        named = {what.replace(" ", "_"): values for what, values in results.items()}
+        told = {"differences": differences, "results": named, "scores_comparable": comparable, "curves": out}
+        print_json({"names": names, **told})
+        return
+    table = Listing("what", *names)
+    for what, values in differences.items():
+        table.add(what, *map(str, values))
+    if not differences:
         table.add("plan, data, versions", *["the same"] * len(names))
     table.section()
-    ends = [history[-1] if history else None for history, _ in curves.values()]
-    table.add("iterations", *(f"{row.iteration:,}" for row in rows))
-    table.add("images seen", *(f"{row.images:,}" for row in rows))
-    table.add("minutes of training", *(f"{seconds / 60:.1f}" for seconds in trained))
-    for loss in ("g_loss", "d_loss"):
-        table.add(loss, *("" if last is None else f"{getattr(last, loss):.3f}" for last in ends))
-    for figure in ("frechet", "wasserstein", "diversity", "coverage"):
-        table.add(figure, *(f"{getattr(e[-1], figure):.3g}" if e else "" for _, e in curves.values()))
+    for what, values in results.items():
+        table.add(what, *("" if value is None else format(value, FORMS.get(what, ".3g")) for value in values))
     show(table)
-    if len({row.data_fingerprint for row in rows}) > 1 or len({e[-1].protocol for _, e in curves.values() if e}) > 1:
+    if not comparable:
         console.print("Their data or protocol differ: the figures of quality can't be compared.")
-    write_whole(out, draw_comparison(curves))
     _say(f"Their curves → {out}")
 
 
@@ -192,6 +205,8 @@ def runs_mirror(
 
 
 TABLES = (".csv", ".parquet")
+SCORES = ("frechet", "wasserstein", "diversity", "coverage")
+FORMS = {"iterations done": ",", "images seen": ",", "minutes of training": ".1f", "g_loss": ".3f", "d_loss": ".3f"}
 
 
 def _table(found: Sequence[runs.Run]) -> Listing:
@@ -221,11 +236,6 @@ def _figures(rows: Sequence[dict[str, Any]], figures: Sequence[str], *facts: str
         shown = [f"{row[c]:,.0f}" if isinstance(row[c], int | float) else str(row[c]) for c in facts]
         table.add(*shown, *("" if row[c] is None else f"{row[c]:.3g}" for c in figures))
     return table
-
-
-def _add_if_different(table: Listing, what: str, values: Sequence[Any]) -> None:
-    if any(value != values[0] for value in values):
-        table.add(what, *map(str, values))
 
 
 def export_run(name: str, out: Path, by: runs.By) -> None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from deployments.cli.options import JsonOption
-from deployments.cli.output import console, presence_cell, print_json, show, worker_table
+from deployments.cli.output import console, presence_cell, print_json, say, show, worker_table
 from deployments.cli.tables import Listing
 from gan_core.errors import StoreUnreachable
 from gan_core.units import Presence, counted
@@ -54,11 +54,11 @@ def status(name: EveryTraining = "", as_json: JsonOption = False) -> None:
         table.add(view.name, view.state, f"{view.iteration:,}", f"{view.images:,}", speed, *losses)
     show(table)
     for view in views:
-        console.print(f"[bold]{view.name}[/bold] {escape(summary(view))}", soft_wrap=True)
+        say(f"[bold]{view.name}[/bold] {escape(summary(view))}")
         if history := measured[view.name]:
-            console.print(f"  Quality {history[-1].sentence()}.", soft_wrap=True, highlight=False)
+            say(f"Quality {history[-1].sentence()}.")
             if warning := evaluations.collapse(history):
-                console.print(f"  [yellow]{warning}[/yellow]", soft_wrap=True, highlight=False)
+                say(warning, "yellow")
     show(worker_table(workers))
 
 
@@ -109,9 +109,8 @@ def my(as_json: JsonOption = False) -> None:
         credit = {"units": units, "images": images, "seconds": seconds, "place": place, "students": len(standings)}
         print_json({**credit, "machines": machines})
         return
-    console.print(
-        f"{counted(images, 'image')} in {counted(units, 'unit')}, {spoken(seconds)} of computing: place {place} of {len(standings)}.",
-        soft_wrap=True,
+    say(
+        f"{counted(images, 'image')} in {counted(units, 'unit')}, {spoken(seconds)} of computing: place {place} of {len(standings)}."
     )
     table = Listing("machine", "state", "units", "images", "img/s", "late", "refused")
     for m in machines:
@@ -121,7 +120,7 @@ def my(as_json: JsonOption = False) -> None:
         show(table)
     for m in machines:
         if m.message:
-            console.print(f"{escape(m.machine)}, last message: {escape(m.message)}", soft_wrap=True)
+            say(f"{escape(m.machine)}, last message: {escape(m.message)}")
 
 
 @commands.command("events")

@@ -11,7 +11,8 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from deployments.cli.output import console, show
+from deployments.cli.options import JsonOption
+from deployments.cli.output import console, print_json, say, show
 from deployments.cli.tables import Listing
 from deployments.kubernetes.pods import Fate, Pod, gone, summary
 from gan_core.errors import StackError
@@ -27,9 +28,10 @@ GpusOption = Annotated[int | None, typer.Option(min=0, max=1, help="GPUs of a po
 def kubernetes_status(
     training: Annotated[str, typer.Argument(help="Name of a training. Default: all.")] = "",
     namespace: NamespaceOption = "classgan",
+    as_json: JsonOption = False,
 ) -> None:
     """Show every pod, with the reason why it waits, is stuck or has failed; and a summary of each training's pods."""
-    print_status(training, namespace)
+    print_status(training, namespace, as_json)
 
 
 @commands.command("template")
@@ -164,7 +166,7 @@ def run_worker(namespace: str, patience: float) -> None:
     raise StackError(f"Prefect's Kubernetes worker has ended with exit code {worker.returncode}; it said why above.")
 
 
-def print_status(training: str, namespace: str) -> None:
+def print_status(training: str, namespace: str, as_json: bool = False) -> None:
     """Every pod with its reason, and each training's in one sentence.
 
     Raises:
@@ -174,6 +176,13 @@ def print_status(training: str, namespace: str) -> None:
 
     pods = cluster.pods(namespace, training)
     pods += [pod for pod in gone(_ended_runs(), pods) if training in ("", pod.training)]
+    by_training: dict[str, list[Pod]] = {}
+    for pod in pods:
+        by_training.setdefault(pod.training, []).append(pod)
+    told = {name: summary(name, of_training) for name, of_training in by_training.items()}
+    if as_json:
+        print_json({"pods": pods, "trainings": [{"name": name, "summary": text} for name, text in told.items()]})
+        return
     table = Listing("pod", "training", "rank", "state", "why", folds=["why"], spare=["rank"])
     for pod in pods:
         table.add(pod.name, pod.training, pod.rank, Text(pod.fate, COLOURS[pod.fate]), pod.reason)
@@ -181,11 +190,8 @@ def print_status(training: str, namespace: str) -> None:
         show(table)
     else:
         console.print("No pods. A training asks for them: classgan change NAME --set cluster_shifts=4")
-    by_training: dict[str, list[Pod]] = {}
-    for pod in pods:
-        by_training.setdefault(pod.training, []).append(pod)
-    for name, of_training in by_training.items():
-        console.print(escape(summary(name, of_training)), soft_wrap=True)
+    for text in told.values():
+        say(escape(text))
 
 
 def _ended_runs() -> list[Mapping[str, Any]]:

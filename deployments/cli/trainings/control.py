@@ -13,7 +13,7 @@ from uuid import UUID
 import typer
 
 from deployments.cli.options import PlanOption
-from deployments.cli.output import console
+from deployments.cli.output import console, say
 from deployments.cli.trainings.plans import changes_from
 from gan_core.errors import PlanError
 
@@ -32,7 +32,7 @@ def pause(name: NameArgument) -> None:
     from tasks import control
 
     with database_url() as url, connect(url) as connection:
-        console.print(control.pause(connection, name, getpass.getuser()), soft_wrap=True)
+        say(control.pause(connection, name, getpass.getuser()))
 
 
 @commands.command()
@@ -43,7 +43,7 @@ def resume(name: NameArgument) -> None:
     from tasks import control
 
     with database_url() as url, connect(url) as connection, _prefect():
-        console.print(control.resume(connection, name, getpass.getuser()), soft_wrap=True)
+        say(control.resume(connection, name, getpass.getuser()))
 
 
 @commands.command()
@@ -54,7 +54,7 @@ def cancel(name: NameArgument) -> None:
     from tasks import control
 
     with database_url() as url, connect(url) as connection:
-        console.print(control.cancel(connection, name, getpass.getuser()), soft_wrap=True)
+        say(control.cancel(connection, name, getpass.getuser()))
 
 
 @commands.command()
@@ -92,7 +92,7 @@ def change_training(name: str, changes: Sequence[str]) -> None:
     if not values:
         raise PlanError("Nothing to change: name a knob, for example --set quorum=3750. `classgan plan` lists them.")
     with database_url() as url, connect(url) as connection:
-        console.print(control.change(connection, name, values, getpass.getuser()), soft_wrap=True)
+        say(control.change(connection, name, values, getpass.getuser()))
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from deployments.cli.options import PlanOption
-from deployments.cli.output import console, show, worker_table
+from deployments.cli.options import JsonOption, PlanOption
+from deployments.cli.output import console, print_json, say, show, worker_table
 from deployments.cli.tables import Listing
 from deployments.cli.trainings.plans import changes_from
 from gan_core.errors import PlanError, TrainingError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 order = typer.Typer(invoke_without_command=True, help="Show what runs and what waits, where it stands, and why.")
 Name = Annotated[str, typer.Argument(help="The training's name.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 
 
 @commands.command()
@@ -75,7 +74,7 @@ def move(
     if top == bool(after):
         raise TrainingError("Say where: --top, or --after OTHER.")
     with _class() as (connection, rules):
-        console.print(move(connection, name, after, rules), soft_wrap=True)
+        say(move(connection, name, after, rules))
 
 
 @commands.command()
@@ -90,7 +89,7 @@ def priority(
 
 
 @commands.command()
-def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")]) -> None:
+def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")], as_json: JsonOption = False) -> None:
     """Explain why a training waits, or why a worker is placed on its training; with the placements of the last days."""
     from gan_core.scheduler.outlook import cannot_ever, clock
     from gan_core.scheduler.survey import survey
@@ -99,16 +98,21 @@ def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")]
 
     with _class() as (connection, rules):
         seen, past = survey(connection, rules), placements.decisions(connection, name)
-        for entry in seen.entries.values():
-            if entry.wanted.name == name:
-                console.print(f"[bold]{name}[/bold] {escape(seen.reason(entry.wanted.id))}.", soft_wrap=True)
-                if never := cannot_ever(entry.wanted, seen.machines):
-                    console.print(escape(never), soft_wrap=True)
         known = any(m.name == name for m in seen.machines) or trainings.find(connection, name) or past
     if not known:
         raise TrainingError(
             f"There is neither a training nor a worker called {name!r}. `classgan queue` and `classgan workers` list them."
         )
+    entry = next((entry for entry in seen.entries.values() if entry.wanted.name == name), None)
+    reason = seen.reason(entry.wanted.id) if entry else ""
+    never = cannot_ever(entry.wanted, seen.machines) if entry else ""
+    if as_json:
+        print_json({"name": name, "reason": reason, "never": never, "placements": past})
+        return
+    if reason:
+        say(f"[bold]{name}[/bold] {escape(reason)}.")
+    if never and never != reason:
+        say(f"{escape(never)}.")
     table = Listing("from", "to", "worker", "training", "why", folds=["from", "to", "worker", "why"], spare=["to"])
     for d in past:
         ended = clock(d.ended_at) if d.ended_at else "now"
@@ -123,6 +127,7 @@ def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")]
 def workers(
     drain: Annotated[str, typer.Option(metavar="WORKER", help="Give this worker no new units.")] = "",
     undrain: Annotated[str, typer.Option(metavar="WORKER", help="Give this worker units again.")] = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Show the workers: whether they are there, what they did, and their last message."""
     from gan_core.store.scheduler import placements
@@ -134,8 +139,11 @@ def workers(
                 known = ", ".join(w.name for w in ledger.workers(connection)) or "none yet"
                 raise TrainingError(f"There is no worker called {worker!r}. Workers here: {known}.")
         workers = ledger.workers(connection)
+    if as_json:
+        print_json(workers)
+        return
     if drain:
-        console.print(f"{drain} finishes what it has and gets nothing new. Again: classgan workers --undrain {drain}")
+        say(f"{drain} finishes what it has and gets nothing new. Again: classgan workers --undrain {drain}")
     show(worker_table(workers))
 
 
@@ -182,7 +190,7 @@ def _tell(connection: Connection, rules: Rules, name: str, is_new: bool, as_json
         print(json.dumps(answer))
         return
     state = f"is {'queued' if is_new else row.state}{'' if is_new else ' already: this key was used for it'}"
-    console.print(f"[bold]{name}[/bold] {state}. {escape(reason[:1].upper() + reason[1:])}.", soft_wrap=True)
+    say(f"[bold]{name}[/bold] {state}. {escape(reason[:1].upper() + reason[1:])}.")
 
 
 def read_submission(source: str, name: str) -> foreign_submissions.Submission:
@@ -252,4 +260,4 @@ def set_priority(name: str, priority: int) -> None:
         submissions.set_priority(connection, row.id, priority)
         seen = survey(connection, rules)
         reason = seen.reason(row.id) if row.id in seen.entries else f"is {row.state}"
-        console.print(f"{name} has priority {priority} now: {escape(reason)}.", soft_wrap=True)
+        say(f"{name} has priority {priority} now: {escape(reason)}.")
