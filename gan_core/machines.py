@@ -56,7 +56,8 @@ class Standing:
 
     wanted: Wanted
     workers: int = 0
-    speed: float = 0.0  # of those, together
+    speed: float = 0.0  # of those, together; a machine that isn't measured yet counts as fast as the others
+    is_measured: bool = True  # False: no machine of the class is, so that speeds only compare numbers of machines
     owner_share: float = 0.0  # of the whole class's speed, now: of all of its owner's trainings
     owner_used: float = 0.0  # the same over the last hours
 

@@ -228,6 +228,21 @@ def test_a_bid_never_falls_when_somebody_is_given_a_machine(name):
     assert scores == sorted(scores)
 
 
+@pytest.mark.parametrize(
+    ("speed", "said"),
+    [
+        (0.0, "with 1 worker it would take longest; how long isn't measured yet"),
+        (100.0, "with 1 worker it would take longest; about 16 minutes"),
+        (10_000.0, "with 1 worker it would take longest; about 1 minute"),
+    ],
+)
+def test_balanced_says_how_long_only_if_a_speed_was_measured(speed, said):
+    """93,750 images at one image a second, which nobody has ever measured, would be 1,562 minutes."""
+    wanted = Wanted(id=1, images_left=93_750)
+    found = look([Machine(id=n, speed=speed) for n in (1, 2)], [wanted], "balanced")
+    assert {placement.because for placement in found.placements.values()} == {"the worker that it needs at least", said}
+
+
 def test_fair_gives_every_owner_the_same_over_time():
     """One owner has five trainings, one two, one a single one; machines of three speeds come and go. Within 10 %."""
     owners = dict(enumerate("aaaaabbc"))

@@ -146,7 +146,7 @@ def place(
     usual = sum(measured) / len(measured) if measured else 1.0
     there = [m if m.speed else replace(m, speed=usual) for m in there]  # not measured yet: as fast as the others
     order = in_order(wanted, used or {}, max_wait)
-    hall = _Hall(Pool.of(there), policy, sum(m.speed for m in there) or 1.0, used or {})
+    hall = _Hall(Pool.of(there), policy, sum(m.speed for m in there) or 1.0, used or {}, bool(measured))
     for w in order:
         if is_lifted(w, max_wait):
             hall.serve(w, max_running)
@@ -184,6 +184,7 @@ class _Hall:
     policy: Policy
     speed: float  # of the whole class
     used: Mapping[str, float]
+    is_measured: bool
     standings: dict[int, Standing] = field(default_factory=dict)
     placements: dict[int, Placement] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of the class's speed, by owner
@@ -192,7 +193,8 @@ class _Hall:
         """Give it its least number of workers, or nothing."""
         if len(self.standings) >= max_running or not (gang := self.pool.gang(wanted)):
             return
-        self.standings[wanted.id] = Standing(wanted=wanted, owner_used=self.used.get(wanted.owner, 0))
+        lately = self.used.get(wanted.owner, 0)
+        self.standings[wanted.id] = Standing(wanted=wanted, owner_used=lately, is_measured=self.is_measured)
         number = "the worker" if wanted.min_workers == 1 else f"one of the {wanted.min_workers} workers"
         for machine in gang:
             self.give(machine, wanted, f"{number} that it needs at least")
