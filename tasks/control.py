@@ -34,7 +34,8 @@ def cancel(connection: "Connection", name: str, author: str) -> str:
     was = trainings.control(connection, row.id, TrainingState.CANCELLED, author, f"cancelled by {author}")
     if was in (TrainingState.SUCCEEDED, TrainingState.CANCELLED):
         raise TrainingError(f"{name!r} is {was} already.")
-    return f"{name} is cancelled for good, after iteration {row.iteration}. Credit and samples stay."
+    last = " or the one at hand, if its units come in" if was is TrainingState.RUNNING else ""
+    return f"{name} is cancelled for good, after iteration {row.iteration}{last}. Credit and samples stay."
 
 
 def resume(connection: "Connection", name: str, author: str) -> str:

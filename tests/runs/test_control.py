@@ -13,7 +13,7 @@ from gan_core.coordinator import coordinator as coordinators
 from gan_core.coordinator.coordinator import Coordinator
 from gan_core.errors import Finished, PlanError, TrainingError
 from gan_core.networks.reference import train_local
-from gan_core.store.coordinator import events, trainings
+from gan_core.store.coordinator import events, runs, trainings
 from gan_core.units import EventKind, TrainingState
 from tasks import control
 
@@ -79,6 +79,24 @@ def test_what_is_out_is_still_accepted_when_a_training_pauses(classroom, tiny, c
         thread.join()
     states = dict(connection.execute("SELECT state::text, count(*) FROM classgan.units GROUP BY 1").fetchall())
     assert states == {"done": 1, "open": 2}
+
+
+@pytest.mark.parametrize(("act", "kind"), [(control.pause, EventKind.PAUSED), (control.cancel, EventKind.CANCELLED)])
+def test_an_iteration_that_still_ends_after_a_pause_or_a_cancel_counts_in_run_and_history(
+    classroom, tiny, connection, act, kind
+):
+    with classroom.working(1):
+        with Coordinator(classroom.url, "test", tiny, classroom.cache) as training:
+            training.create_units()
+            gathered = training.gather()
+            act(connection, "test", "an instructor")
+            training.publish(gathered)
+        (run,) = runs.every(connection, "test")
+        (told,) = [event for event in events.latest(connection) if event.kind is kind]
+        assert (run.last_iteration, told.iteration, trainings.get(connection, "test").iteration) == (1, 1, 1)
+        if kind is EventKind.PAUSED:
+            classroom.train(tiny)
+            assert [run.last_iteration for run in runs.every(connection, "test")] == [3, 1]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from crowd import SECRETS, fill
 
-from gan_core.store.coordinator import runs
+from gan_core.store.coordinator import evaluations, runs
 from gan_core.store.migrate import VIEWER_ROLE, migrate
 from gan_core.store.viewers import ledger, metrics, watching
 
@@ -139,7 +139,7 @@ def test_the_curve_of_any_length_has_the_points_that_were_asked_for(database, co
     assert points[-1].iteration == every[-1].iteration == 999
     assert points[-1].images_seen == every[-1].images_seen == 48_000
     assert sum(p.g_loss for p in points) / 100 == pytest.approx(sum(p.g_loss for p in every) / 1_000)
-    assert every[-1].minutes == pytest.approx((999 * 2 + 1.8) / 60)
+    assert every[-1].minutes == pytest.approx(1_000 * 1.8 / 60)
     assert times.iterations == watching.BREAKDOWN_ITERATIONS
     assert times.seconds == pytest.approx(19 * 2 + 1.8)
     assert times.lease_seconds == pytest.approx(20 * 1.5)
@@ -177,6 +177,37 @@ def test_time_of_training_is_without_queue_preparation_and_pauses(connection, ti
     (row,) = watching.trainings(connection)
     assert row.seconds_trained == pytest.approx(20, abs=2)
     assert (datetime.now(UTC) - row.ended_at).total_seconds() == pytest.approx(50, abs=5)
+
+
+def test_a_pause_inside_an_iteration_is_no_time_of_training(connection, tiny):
+    """The last iteration was open for an hour and a second, and paused in between for the hour."""
+    training = fill(connection, 1, 30, tiny)
+    connection.execute(
+        "UPDATE classgan.iterations SET opened_at = opened_at - interval '2 hours', closed_at = closed_at - interval '2 hours'"
+        " WHERE number < 29"
+    )
+    before = evaluations.training_seconds(connection, training, 30)
+    plan = tiny.model_dump(mode="json")
+    for _ in range(2):
+        runs.begin(connection, training, plan)
+    connection.execute("UPDATE classgan.runs SET ended_at = now() - interval '3601 seconds' WHERE number = 1")
+    connection.execute("UPDATE classgan.runs SET started_at = now() - interval '1 second' WHERE number = 2")
+    connection.execute(
+        "UPDATE classgan.iterations SET opened_at = now() - interval '3601.5 seconds', closed_at = now() - interval '0.5 seconds'"
+        " WHERE number = 29"
+    )
+    about = {"abs": 0.3}  # each statement has its own now
+    assert ledger.history(connection, training)[-1].seconds == pytest.approx(1, **about)
+    assert evaluations.training_seconds(connection, training, 30) == pytest.approx(before - 1.8 + 1, **about)
+    assert runs.metrics(connection, training, "iteration")[-1]["seconds"] == pytest.approx(1, **about)
+    assert watching.curve(connection, training)[-1].images_per_second == pytest.approx(48, rel=0.3)
+    assert watching.speeds(connection, training)[-1] > 48 / 65  # not 48 in an hour
+
+
+def test_the_first_iteration_says_nothing_about_speed_since_machines_get_ready_in_it(connection, tiny):
+    training = fill(connection, 1, 5, tiny)
+    connection.execute("UPDATE classgan.iterations SET opened_at = opened_at - interval '1 hour' WHERE number = 0")
+    assert watching.speeds(connection, training) == pytest.approx([48 / 1.8, 24, 24, 24])
 
 
 def test_a_training_that_is_over_has_no_speed_any_more(connection, tiny):

@@ -13,7 +13,7 @@ class Evaluation:
 
     iteration: int
     images: int  # seen in training
-    seconds: float  # of training until then: the sum of its iterations, without pauses between them
+    seconds: float  # of training until then: the sum of its iterations, without pauses
     took: float  # seconds of measuring
     protocol: str
     frechet: float
@@ -35,10 +35,9 @@ COLUMNS = "iteration, images, seconds, took, protocol, frechet, wasserstein, div
 
 
 def training_seconds(connection: Connection, training_id: int, iteration: int) -> float:
-    """Seconds that the iterations before this one were open."""
+    """Seconds that the iterations before this one took."""
     row = connection.execute(
-        "SELECT coalesce(sum(extract(epoch FROM closed_at - opened_at)), 0)::float FROM classgan.iterations"
-        " WHERE training_id = %s AND number < %s",
+        "SELECT coalesce(sum(seconds), 0)::float FROM watch.iterations WHERE training_id = %s AND number < %s",
         (training_id, iteration),
     ).fetchone()
     return row[0] if row else 0.0

@@ -99,10 +99,10 @@ def every(connection: Connection, training: str = "", limit: int = 100) -> list[
 # What each iteration measured; the last columns where its weights were evaluated.
 ITERATIONS = """
     SELECT i.number + 1 AS iteration, (i.position + t.data_images - 1) / greatest(1, t.data_images) AS epoch, i.closed_at,
-           extract(epoch FROM i.closed_at - i.opened_at)::float AS seconds, i.images, i.contributions, i.workers,
+           i.seconds, i.images, i.contributions, i.workers,
            i.g_loss, i.d_loss, i.d_real_accuracy, i.d_fake_accuracy,
            e.frechet, e.wasserstein, e.diversity, e.coverage, e.fid, e.measured_at
-    FROM classgan.iterations AS i JOIN classgan.trainings AS t ON t.id = i.training_id
+    FROM watch.iterations AS i JOIN classgan.trainings AS t ON t.id = i.training_id
     LEFT JOIN classgan.evaluations AS e ON e.training_id = i.training_id AND e.iteration = i.number + 1
     WHERE i.training_id = %s AND i.closed_at IS NOT NULL AND i.contributions > 0 ORDER BY i.number
 """

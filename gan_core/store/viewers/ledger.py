@@ -13,8 +13,7 @@ from gan_core.units import TrainingState
 ONLINE = 60.0  # seconds without a word after which a machine counts as gone
 # What an IterationRow is made of.
 ITERATION: LiteralString = (
-    "number, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy,"
-    " extract(epoch FROM closed_at - opened_at)::float AS seconds, closed_at"
+    "number, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy, seconds, closed_at"
 )
 LEADER_AWAY = 10.0  # seconds without a heartbeat; they come every three
 
@@ -64,7 +63,7 @@ class IterationRow:
     d_loss: float
     d_real_accuracy: float
     d_fake_accuracy: float
-    seconds: float  # from opening to publishing
+    seconds: float  # from opening to publishing, without pauses
     closed_at: datetime
 
 
@@ -184,7 +183,7 @@ def history_after(connection: Connection, training_id: int, after: int, limit: i
     """The closed iterations whose number is beyond `after`, the oldest first."""
     with connection.cursor(row_factory=class_row(IterationRow)) as cursor:
         return cursor.execute(
-            f"SELECT {ITERATION} FROM classgan.iterations"
+            f"SELECT {ITERATION} FROM watch.iterations"
             " WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0 AND number > %s ORDER BY number LIMIT %s",
             (training_id, after, limit),
         ).fetchall()
@@ -195,7 +194,7 @@ def history(connection: Connection, training_id: int, limit: int = 1_000_000) ->
     with connection.cursor(row_factory=class_row(IterationRow)) as cursor:
         return cursor.execute(
             f"SELECT * FROM (SELECT {ITERATION}"
-            " FROM classgan.iterations WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0 ORDER BY number DESC LIMIT %s) AS latest"
+            " FROM watch.iterations WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0 ORDER BY number DESC LIMIT %s) AS latest"
             " ORDER BY number",
             (training_id, limit),
         ).fetchall()

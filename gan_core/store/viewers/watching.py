@@ -90,7 +90,7 @@ class Point:
 
     iteration: int  # the last one of the stretch
     images_seen: int
-    minutes: float  # since the training's first iteration opened
+    minutes: float  # of training: the sum of its iterations, without pauses
     g_loss: float
     d_loss: float
     d_real_accuracy: float
@@ -161,25 +161,25 @@ def curve(connection: Connection, training_id: int, points: int = 400) -> list[P
         Point,
         "WITH whole AS ("  # a stretch is so many iterations
         "   SELECT greatest(1, ceil(iteration / %s::float))::int AS width FROM watch.trainings WHERE id = %s"
-        "), began AS ("
-        "   SELECT opened_at FROM watch.iterations WHERE training_id = %s ORDER BY number LIMIT 1"
         ") SELECT max(number) AS iteration, sum(sum(images)) OVER (ORDER BY number / width)::bigint AS images_seen,"
-        " extract(epoch FROM max(closed_at) - min(began.opened_at))::float / 60 AS minutes, avg(g_loss) AS g_loss, avg(d_loss) AS d_loss,"
+        " sum(sum(seconds)) OVER (ORDER BY number / width) / 60 AS minutes, avg(g_loss) AS g_loss, avg(d_loss) AS d_loss,"
         " avg(d_real_accuracy) AS d_real_accuracy, avg(d_fake_accuracy) AS d_fake_accuracy, avg(i.workers)::float AS workers,"
-        " (sum(images) / greatest(0.001, extract(epoch FROM sum(closed_at - i.opened_at))))::float AS images_per_second"
-        " FROM watch.iterations AS i, whole, began WHERE i.training_id = %s AND closed_at IS NOT NULL AND contributions > 0"
+        " (sum(images) / greatest(0.001, sum(seconds)))::float AS images_per_second"
+        " FROM watch.iterations AS i, whole WHERE i.training_id = %s AND closed_at IS NOT NULL AND contributions > 0"
         " GROUP BY number / width ORDER BY number / width",
-        (points, training_id, training_id, training_id),
+        (points, training_id, training_id),
     )
 
 
 def speeds(connection: Connection, training_id: int, limit: int = 60) -> list[float]:
-    """Images per second of each of the latest iterations, from one closing to the next; a long pause doesn't count."""
+    """Images per second of each of the latest iterations, from one closing to the next. Pauses don't count, nor does the
+    training's first iteration, in which machines are still getting ready.
+    """
     rows = connection.execute(
-        "SELECT images / greatest(0.001, extract(epoch FROM closed_at - greatest(previous, opened_at - interval '1 minute')))::float FROM ("
-        "   SELECT images, opened_at, closed_at, lag(closed_at, 1, opened_at) OVER (ORDER BY number) AS previous FROM ("
+        "SELECT images / greatest(0.001, seconds + least(60, extract(epoch FROM opened_at - previous)))::float FROM ("
+        "   SELECT *, lag(closed_at, 1, opened_at) OVER (ORDER BY number) AS previous FROM ("
         "     SELECT * FROM watch.iterations WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0"
-        "     ORDER BY number DESC LIMIT %s) AS latest) AS closings ORDER BY closed_at",
+        "     AND number > 0 ORDER BY number DESC LIMIT %s) AS latest) AS closings ORDER BY number",
         (training_id, limit),
     ).fetchall()
     return [row[0] for row in rows]

@@ -7,6 +7,7 @@ CREATE FUNCTION classgan.publish(
 LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
 DECLARE
     credit boolean;
+    now_is training_state;
 BEGIN
     -- Locked in this order everywhere: lease, units, worker. A submit that holds them commits before this goes on, one
     -- that comes later finds its units stale.
@@ -19,7 +20,7 @@ BEGIN
     UPDATE trainings SET iteration = p_iteration + 1, images = p_images, position = p_position,
         message = CASE state WHEN 'running' THEN '' ELSE message END, updated_at = now()
     WHERE id = p_training AND iteration = p_iteration AND term = p_term
-    RETURNING (plan->>'credit_late')::boolean INTO credit;
+    RETURNING (plan->>'credit_late')::boolean, state INTO credit, now_is;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'training % is no longer at iteration % of term %: another coordinator has moved it on', p_training, p_iteration, p_term
             USING ERRCODE = 'CG001';
@@ -51,6 +52,13 @@ BEGIN
         FROM contributions WHERE id = ANY (p_included)
     ) AS c
     WHERE training_id = p_training AND number = p_iteration;
+
+    IF now_is IN ('paused', 'cancelled') THEN  -- while it was under way: the run, and the sentence about it, count it too
+        UPDATE runs SET ended_at = now(), last_iteration = p_iteration + 1
+        WHERE training_id = p_training AND number = (SELECT max(number) FROM runs WHERE training_id = p_training);
+        UPDATE events SET iteration = p_iteration + 1
+        WHERE id = (SELECT max(id) FROM events WHERE training_id = p_training AND kind = now_is::text AND iteration = p_iteration);
+    END IF;
 
     INSERT INTO weights (training_id, iteration, payload) VALUES (p_training, p_iteration + 1, p_weights);
     PERFORM classgan.drop_old_weights(p_training, p_keep);

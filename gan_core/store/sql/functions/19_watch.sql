@@ -10,9 +10,14 @@ SELECT id, name, state, classgan.public(message) AS message, iteration, images, 
     CASE WHEN state IN ('succeeded', 'failed', 'cancelled') THEN (SELECT max(r.ended_at) FROM classgan.runs AS r WHERE r.training_id = trainings.id) END AS ended_at
 FROM classgan.trainings;
 
+-- `seconds` are those of a closed one's training: between two runs, nobody led it.
 CREATE VIEW watch.iterations AS
-SELECT training_id, number, quorum, opened_at, closed_at, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy
-FROM classgan.iterations;
+SELECT training_id, number, quorum, position, opened_at, closed_at, images, contributions, workers, g_loss, d_loss, d_real_accuracy, d_fake_accuracy,
+    greatest(0, extract(epoch FROM closed_at - opened_at) - coalesce((
+        SELECT sum(extract(epoch FROM least(closed_at, pauses.ended) - greatest(opened_at, pauses.began)))
+        FROM (SELECT ended_at AS began, lead(started_at) OVER (ORDER BY number) AS ended FROM classgan.runs WHERE training_id = i.training_id) AS pauses
+        WHERE pauses.began < closed_at AND pauses.ended > opened_at), 0))::float AS seconds
+FROM classgan.iterations AS i;
 
 -- The open iteration of each training: how much it needs, how much it has.
 CREATE VIEW watch.rounds AS
