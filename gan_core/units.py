@@ -45,6 +45,11 @@ class TrainingState(StrEnum):
     CANCELLED = "cancelled"
     """Ended by a person, for good."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens, unless a person starts it again."""
+        return self in (TrainingState.SUCCEEDED, TrainingState.FAILED, TrainingState.CANCELLED)
+
 
 _Q, _L, _R, _P, _S, _F, _C = TrainingState
 

@@ -92,6 +92,14 @@ def seconds_left(progress: float, images: int, speeds: Sequence[float]) -> tuple
     return rest / fast, rest / slow
 
 
+def time_left(left: tuple[float, float] | None) -> str:
+    """What `seconds_left` gave, for people."""
+    if left is None:
+        return "not known yet"
+    best, worst = map(spoken, left)
+    return best if best == worst else f"{best} to {worst}"
+
+
 def spoken(seconds: float) -> str:
     """A length of time as people say it: two units at most."""
     for unit, length, smaller, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):

@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 
 from deployments.cli import app, output
 from deployments.cli.results import monitor, status
+from deployments.cli.server import demo
 from gan_core.settings import settings
 from gan_core.store import student
 from gan_core.store.engine import connect
 from gan_core.store.scheduler import submissions
+from gan_core.store.viewers import ledger
 
 
 @pytest.fixture
@@ -97,6 +99,32 @@ def test_a_sentence_is_folded_between_words_in_a_terminal_unless_that_breaks_one
     shown = narrow.getvalue()
     assert len([line for line in shown.splitlines() if len(line) > 80]) == lines
     assert message in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
+def test_monitor_ends_with_the_training(classgan, connection, tiny, monkeypatch, narrow, state):
+    """It shows how the training ended, and goes on waiting for nothing."""
+    fill(connection, 3, 30, tiny)
+
+    def end(seconds: float) -> None:
+        assert connection.execute("UPDATE classgan.trainings SET state = %s WHERE state = 'running'", (state,)).rowcount
+
+    monkeypatch.setattr(monitor, "sleep", end)
+    classgan("monitor")
+    assert f"faces: {state}" in narrow.getvalue()
+    assert "Ctrl-C ends it" not in narrow.getvalue().rpartition("faces: ")[2]
+    looks = [json.loads(line) for line in classgan("monitor", "--json").splitlines()]
+    assert [look["state"] for look in looks] == [state]
+
+
+def test_the_demo_foresees_its_end_from_what_machines_do_once_they_are_ready(connection, tiny):
+    """Six iterations of two seconds are left; the first one took 40 s longer, while programs were started."""
+    plan = tiny.changed(iterations=10)
+    fill(connection, 1, 4, plan)
+    connection.execute("UPDATE classgan.iterations SET opened_at = opened_at - interval '40 seconds' WHERE number = 0")
+    assert demo._left(connection, ledger.overview(connection, "faces"), plan) == "11 s to 12 s"
+    connection.execute("DELETE FROM classgan.iterations WHERE number IN (1, 2)")
+    assert demo._left(connection, ledger.overview(connection, "faces"), plan) == "not known yet"
 
 
 def test_json_is_for_programs(classgan, connection, tiny, one_look):

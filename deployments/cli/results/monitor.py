@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from time import sleep
@@ -38,7 +38,7 @@ def monitor(
     refresh: Annotated[float, typer.Option(min=0.2, max=3_600, help="Seconds between two updates.")] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each update.")] = False,
 ) -> None:
-    """Watch a training, its machines and the queue live, until Ctrl-C. Without a terminal, it prints one plain line for each update."""
+    """Watch a training, its machines and the queue live, until the training ends or Ctrl-C. Without a terminal, it prints one plain line for each update."""
     from deployments.local.database import database_url
     from gan_core.store.engine import Link
     from gan_core.store.viewers import ledger
@@ -120,18 +120,24 @@ def _look(connection: Connection, name: str, worker: str) -> Look:
 
 
 def _go_on(look: Callable[[], Look], refresh: float, as_json: bool) -> None:
+    """Show one look after the other; the last one is that of a training which is over."""
+
+    def looks() -> Iterator[Look]:
+        yield (seen := look())
+        while not seen.overview.state.is_over:
+            sleep(refresh)
+            yield (seen := look())
+
     if as_json or not console.is_terminal:
-        while True:
-            seen = look()
+        for seen in looks():
             if as_json:
                 print_json(_facts(seen), lines=True)
             else:
                 console.print(_line(seen), soft_wrap=True, markup=False, highlight=False)
-            sleep(refresh)
+        return
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        while True:
-            live.update(_picture(look()), refresh=True)
-            sleep(refresh)
+        for seen in looks():
+            live.update(_picture(seen), refresh=True)
 
 
 def _facts(seen: Look) -> dict[str, object]:
@@ -156,20 +162,18 @@ def _line(seen: Look) -> str:
     only = "".join(
         f" · {m.name}: {counted(m.images, 'image')}, {_health(m)}" for m in seen.machines[:1] if len(seen.machines) == 1
     )
+    left = f" · left {_left(seen)}" if _left(seen) else ""
     waiting = f" · {len(seen.queue)} in the queue" if seen.queue else ""
     return (
         f"{view.name} · {view.state} · iteration {view.iteration:,}{losses} · {view.images_per_second:,.0f} images/s"
-        f" · {online} of {counted(len(seen.machines), 'machine')} online · left {_left(seen)}{only}{waiting}"
+        f" · {online} of {counted(len(seen.machines), 'machine')} online{left}{only}{waiting}"
     )
 
 
 def _left(seen: Look) -> str:
-    from gan_core.status.throughput import spoken
+    from gan_core.status.throughput import time_left
 
-    if seen.left is None or seen.overview.state is not TrainingState.RUNNING:
-        return "unknown"
-    best, worst = (spoken(seconds) for seconds in seen.left)
-    return best if best == worst else f"{best} to {worst}"
+    return time_left(seen.left) if seen.overview.state is TrainingState.RUNNING else ""
 
 
 def _health(machine: watching.MachineView) -> str:
@@ -190,13 +194,14 @@ def _picture(seen: Look) -> Group:
         right = (f"real {view.last.d_real_accuracy:.0%}", f"generated {view.last.d_fake_accuracy:.0%}")
         facts.add_row("D is right on", *right)
     facts.add_row("speed", f"{view.images_per_second:,.0f} images/s", f"{counted(view.images, 'image')} seen")
-    facts.add_row("left", _left(seen), "")
+    if left := _left(seen):
+        facts.add_row("left", left, "")
     return Group(
         Panel(facts, title=f"{view.name}: {view.state}", expand=False),
         Text(summary(view)),
         *_queue(seen.queue),
         _table(seen.machines, max(3, console.height - AROUND - min(len(seen.queue), QUEUE + 1))),
-        Text("Ctrl-C ends it.", style="dim"),
+        Text("" if view.state.is_over else "Ctrl-C ends it.", style="dim"),
     )
 
 

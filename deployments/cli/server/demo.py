@@ -80,10 +80,11 @@ def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run
             workers = ledger.workers(connection, name)
             if view is not None:
                 if console.is_terminal:
-                    live.update(_picture(view, workers, plan))
+                    live.update(_picture(view, workers, plan, _left(connection, view, plan)))
                 elif time.monotonic() - said > PLAIN_EVERY:
                     said = time.monotonic()
-                    console.print(_line(view, workers, plan), soft_wrap=True, markup=False)
+                    line = _line(view, workers, plan, _left(connection, view, plan))
+                    console.print(line, soft_wrap=True, markup=False)
                 if view.state is TrainingState.SUCCEEDED:
                     return
                 if view.state in (TrainingState.FAILED, TrainingState.CANCELLED):
@@ -108,24 +109,27 @@ def _of(plan: Plan) -> str:
     return "" if plan.epochs else f" of {plan.iterations}"
 
 
-def _left(view: ledger.Overview, plan: Plan) -> str:
+def _left(connection: Connection, view: ledger.Overview, plan: Plan) -> str:
+    from gan_core.status.throughput import seconds_left, time_left
+    from gan_core.store.coordinator import trainings
+    from gan_core.store.viewers import watching
+
     done = plan.progress(view.iteration, view.position, view.data_images or 1)
-    if not done or not view.images_per_second:
-        return "estimating"
-    return str(timedelta(seconds=round(view.images / done * (1 - done) / view.images_per_second)))
+    speeds = watching.speeds(connection, trainings.get(connection, view.name).id)
+    return time_left(seconds_left(done, view.images, speeds))
 
 
-def _line(view: ledger.Overview, workers: Sequence[ledger.WorkerRow], plan: Plan) -> str:
+def _line(view: ledger.Overview, workers: Sequence[ledger.WorkerRow], plan: Plan, left: str) -> str:
     losses = f" · loss G {view.last.g_loss:.2f} D {view.last.d_loss:.2f}" if view.last else ""
     who = ", ".join(f"{w.name} {w.units}" for w in workers)
     message = f" · {view.message}" if view.message else ""
     return (
         f"{view.state} · iteration {view.iteration}{_of(plan)}{losses} · {view.images_per_second:,.0f} images/s"
-        f" · left {_left(view, plan)} · units: {who or 'none yet'}{message}"
+        f" · left {left} · units: {who or 'none yet'}{message}"
     )
 
 
-def _picture(view: ledger.Overview, workers: list[ledger.WorkerRow], plan: Plan) -> Group:
+def _picture(view: ledger.Overview, workers: list[ledger.WorkerRow], plan: Plan, left: str) -> Group:
     facts = Table.grid(padding=(0, 2))
     facts.add_row(
         "iteration",
@@ -137,7 +141,7 @@ def _picture(view: ledger.Overview, workers: list[ledger.WorkerRow], plan: Plan)
         facts.add_row(
             "D is right on", f"real {view.last.d_real_accuracy:.0%}", f"generated {view.last.d_fake_accuracy:.0%}"
         )
-    facts.add_row("speed", f"{view.images_per_second:,.0f} images/s", f"about {_left(view, plan)} left")
+    facts.add_row("speed", f"{view.images_per_second:,.0f} images/s", f"left {left}")
     return Group(
         Panel(facts, title=f"{view.name}: {view.state}", expand=False),
         worker_table(workers),
