@@ -1,4 +1,4 @@
-"""The shifts that Prefect knows of."""
+"""Asks Prefect for its runs: shifts, and those of other deployments."""
 
 from datetime import datetime
 
@@ -22,10 +22,10 @@ CLUSTER_POOL = "kubernetes"
 CLUSTER_SHIFT = "gradient-compute/shift-kubernetes"
 
 
-def runs_of_shifts(
-    client: SyncPrefectClient, *states: StateType, name: str = SHIFT, ended_after: datetime | None = None
+def runs_of(
+    client: SyncPrefectClient, name: str, *states: StateType, ended_after: datetime | None = None
 ) -> list[FlowRun]:
-    """The shifts of this deployment in one of these states."""
+    """The runs of this deployment, FLOW/NAME, in one of these states."""
     deployment = client.read_deployment_by_name(name).id
     which = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
     if ended_after is not None:
@@ -35,9 +35,14 @@ def runs_of_shifts(
     )
 
 
+def runs_of_shifts(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
+    """The shifts of students' machines in one of these states."""
+    return runs_of(client, SHIFT, *states)
+
+
 def runs_of_pods(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
     """The same of shifts in the cluster; none if the class has no pool of pods."""
     try:
-        return runs_of_shifts(client, *states, name=CLUSTER_SHIFT)
+        return runs_of(client, CLUSTER_SHIFT, *states)
     except ObjectNotFound:
         return []

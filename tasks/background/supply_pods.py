@@ -7,7 +7,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Cancelled, Cancelling
 
-from tasks.background.shifts import CLUSTER_SHIFT, runs_of_shifts
+from tasks.background.shifts import CLUSTER_SHIFT, runs_of
 
 OPEN = (StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 ENDED_BADLY = (StateType.CRASHED, StateType.FAILED)
@@ -25,7 +25,7 @@ def top_up_pods(client: SyncPrefectClient, training: str, wanted: int) -> int:
     Raises:
         prefect.exceptions.ObjectNotFound: the class has no pool of pods.
     """
-    runs = sorted(runs_of_shifts(client, *OPEN, name=CLUSTER_SHIFT), key=lambda run: (run.created, run.id))
+    runs = sorted(runs_of(client, CLUSTER_SHIFT, *OPEN), key=lambda run: (run.created, run.id))
     mine = [run for run in runs if _training(run) == training]
     # Two coordinators may have chosen the same rank in the same moment: the younger run gives way.
     doubles = [run for at, run in enumerate(runs) if run in mine and _rank(run) in map(_rank, runs[:at])]
@@ -33,7 +33,7 @@ def top_up_pods(client: SyncPrefectClient, training: str, wanted: int) -> int:
     for run in (*doubles, *kept[wanted:]):
         withdraw(client, run)
     ended_after = datetime.now(UTC) - PAUSE
-    ended = runs_of_shifts(client, *ENDED_BADLY, StateType.CANCELLED, name=CLUSTER_SHIFT, ended_after=ended_after)
+    ended = runs_of(client, CLUSTER_SHIFT, *ENDED_BADLY, StateType.CANCELLED, ended_after=ended_after)
     taken = {_rank(run) for run in (*runs, *ended)}
     free = (str(rank) for rank in count() if str(rank) not in taken)
     failed = [run for run in ended if _training(run) == training and run.state_type in ENDED_BADLY]

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from prefect.client.schemas.objects import StateType
 
+from flows import housekeeping
 from tasks.background import supply_shifts
 from tasks.background.supply_shifts import Cluster, top_up
 
@@ -63,3 +64,12 @@ def test_a_shift_that_nobody_took_is_not_called_waiting_any_more(prefect):
     assert len(prefect.runs) == 3
     assert {run.state_type for run in prefect.runs.values()} == {StateType.CANCELLED}
     assert names(prefect) == {"shift (not needed)"}
+
+
+def test_housekeeping_that_waits_for_its_time_is_called_so(prefect):
+    """Prefect itself makes the runs of a schedule, and names them at random."""
+    for state in (StateType.SCHEDULED, StateType.SCHEDULED, StateType.COMPLETED):
+        prefect.create_flow_run_from_deployment(None)
+        list(prefect.runs.values())[-1].state_type = state
+    housekeeping.name_waiting(prefect)
+    assert [run.name for run in prefect.runs.values()] == [housekeeping.WAITING] * 2 + ["polar-raccoon"]
