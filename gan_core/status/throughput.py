@@ -111,6 +111,7 @@ def spoken(seconds: float) -> str:
 
 # What the database last said to a machine, for somebody who hasn't read the code.
 WORDS = (
+    (r"^two programs work", "two programs work under this name; give one machine another name"),
     (r"^suspended$", "suspended; the instructor knows why"),
     (r"^one of its answers is invalid$", "one of its answers earned nothing; its owner was told why"),
     (r"^iteration [\d]+ closed before", "its last answer came just after its iteration closed"),

@@ -1,10 +1,16 @@
 """One secret opens a student's two doors, and none once it was taken away."""
 
+from uuid import uuid4
+
 import psycopg
 import pytest
+from crowd import fill
 
-from gan_core.store import logins
-from gan_core.store.viewers import ledger
+from gan_core.status.throughput import health
+from gan_core.store import logins, student
+from gan_core.store.migrate import add_student
+from gan_core.store.viewers import ledger, watching
+from gan_core.units import Presence
 
 
 def test_an_issued_secret_is_known_by_its_hash_and_by_postgresql(connection):
@@ -51,3 +57,34 @@ def test_who_is_suspended_does_not_come_in_meanwhile(connection):
     assert logins.hashes(connection) == {}
     ledger.suspend(connection, ada, "")
     assert set(logins.hashes(connection)) == {"ada"}
+
+
+def test_a_machine_whose_student_is_shut_out_is_offline_at_once(connection, tiny):
+    """Not only after half a minute of silence, for which it would still be waited for."""
+    training = fill(connection, 2, 3, tiny)
+    assert ledger.overview(connection, "faces").workers_online == 2
+    logins.revoke(connection, "login0", "left the class")
+    rows = {row.name: Presence.of(row.seconds_silent) for row in ledger.workers(connection)}
+    assert rows == {"login0-laptop": Presence.OFFLINE, "login1-laptop": Presence.ONLINE}
+    assert ledger.overview(connection, "faces").workers_online == 1
+    assert watching.overview(connection, training).workers_online == 1
+
+
+def test_two_programs_under_one_name_are_noticed(connection):
+    add_student(connection, "instructor")
+    first, second = uuid4(), uuid4()
+
+    def said(boot) -> str:
+        student.heartbeat(connection, desk, boot)
+        return ledger.workers(connection)[0].message
+
+    desk = student.register(connection, "desk", first, "cpu", {})
+    assert said(first) == ""
+    student.register(connection, "desk", second, "cpu", {})
+    assert said(first) == ""  # it may be about to end: a restart is nothing to speak of
+    connection.execute("UPDATE classgan.workers SET registered_at = registered_at - interval '11 seconds'")
+    assert said(second) == ""
+    assert said(first).startswith("two programs work under this name: end one of them")
+    assert health(Presence.ONLINE, 1, 0, 0, said(second)) == (
+        "two programs work under this name; give one machine another name"
+    )

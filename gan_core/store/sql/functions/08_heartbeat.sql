@@ -30,6 +30,9 @@ BEGIN
         RETURNING leases.id
     )
     SELECT coalesce(array_agg(id ORDER BY id), '{}') INTO alive FROM renewed;
-    UPDATE workers SET last_seen = now() WHERE id = p_worker;  -- locked in this order everywhere: lease, units, worker
+    UPDATE workers SET last_seen = now(),  -- locked in this order everywhere: lease, units, worker
+        message = CASE WHEN boot_id <> p_boot AND registered_at < now() - interval '10 seconds'  -- an earlier start is alive, too
+            THEN 'two programs work under this name: end one of them, or give its machine another name' ELSE message END
+    WHERE id = p_worker;
     RETURN alive;
 END $$;

@@ -15,7 +15,9 @@ BEGIN
     UPDATE units SET state = 'open' FROM leases AS l JOIN workers AS w ON w.id = l.worker_id
     WHERE units.lease_id = l.units_of AND units.state = 'leased' AND w.student_id = p_student
       AND NOT EXISTS (SELECT FROM leases AS other WHERE other.units_of = l.units_of AND other.ended_at IS NULL);
-    UPDATE workers SET message = format('suspended: %s', left(p_reason, 400)) WHERE student_id = p_student;
+    UPDATE workers SET message = format('suspended: %s', left(p_reason, 400)),
+        last_seen = least(last_seen, now() - interval '5 minutes')  -- their sessions are over: offline at once, for everybody who counts
+    WHERE student_id = p_student;
     INSERT INTO events (training_id, iteration, kind, text)
     SELECT t.id, t.iteration, 'suspended', format('%s was suspended: %s.', s.display_name, rtrim(p_reason, '.'))
     FROM trainings AS t, students AS s WHERE s.id = p_student AND t.state = 'running';
