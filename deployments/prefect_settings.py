@@ -52,6 +52,17 @@ def be_untracked() -> None:
     os.environ.setdefault("DO_NOT_TRACK", "1")
 
 
+def keep_to(home: Path) -> None:
+    """Let libraries keep their own files in the class's folder, not in the user's home. Call it before they are imported."""
+    for name, value in own_folders(home).items():
+        os.environ.setdefault(name, value)
+
+
+def own_folders(home: Path) -> dict[str, str]:
+    """Where Prefect keeps profiles and data, and matplotlib its list of fonts."""
+    return {"PREFECT_HOME": str(home.resolve() / "prefect"), "MPLCONFIGDIR": str(home.resolve() / "matplotlib")}
+
+
 REACH = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_API_SSL_CERT_FILE")  # address, login, certificate
 
 

@@ -24,7 +24,16 @@ import psutil
 from deployments.local.postgres import Postgres
 from deployments.local.processes import calmly, end, free_port, stop_trees, tree_of
 from deployments.prefect_api import PrefectApi
-from deployments.prefect_settings import CLIENT, POOLS, PREFECT, SERVER, clean_environment, job_template, prefect_file
+from deployments.prefect_settings import (
+    CLIENT,
+    POOLS,
+    PREFECT,
+    SERVER,
+    clean_environment,
+    job_template,
+    own_folders,
+    prefect_file,
+)
 from deployments.server.class_file import INSTRUCTOR, ClassFile
 from deployments.student.addresses import reach
 from gan_core.errors import StackError, StoreError
@@ -153,7 +162,7 @@ class LocalStack:
             **clean,
             **SERVER,
             **CLIENT,
-            "PREFECT_HOME": str(self.home / "prefect"),
+            **own_folders(self.home),
             **self.reach(),
             STACK: self._mark,
             "CLASSGAN_HOME": str(self.home),

@@ -12,6 +12,7 @@ import typer
 from deployments.cli.options import JsonOption
 from deployments.cli.output import console, print_json, show
 from deployments.cli.tables import Listing
+from deployments.prefect_settings import keep_to
 from gan_core.errors import DataError, MirrorError, TrainingError
 from gan_core.files import write_private, write_whole
 from gan_core.units import counted
@@ -127,6 +128,7 @@ def runs_compare(
     from gan_core.store.engine import connect
     from gan_core.store.viewers import ledger
 
+    keep_to(settings().home)
     names, out = list(dict.fromkeys(names)), out or settings().outputs / "comparison.png"
     if len(names) < 2:
         raise TrainingError(

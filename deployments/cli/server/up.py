@@ -17,6 +17,7 @@ import typer
 
 from deployments.cli.output import console, keep_private
 from deployments.cli.trainings.control import reaching
+from deployments.prefect_settings import keep_to
 from gan_core.errors import StackError
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def class_of(workers: int, class_file: ClassFile | None = None) -> Generator[Loc
                 say("stopping")
             stack.stop()
             raise
+    keep_to(stack.home)
     from tasks.background.keep_queue import kept_queue  # brings Prefect along
 
     try:

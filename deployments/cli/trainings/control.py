@@ -15,6 +15,7 @@ import typer
 from deployments.cli.options import PlanOption
 from deployments.cli.output import console, say
 from deployments.cli.trainings.plans import changes_from
+from deployments.prefect_settings import keep_to
 from gan_core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def _prefect() -> Generator[None]:
     from deployments.local.stack import LocalStack
     from gan_core.settings import settings
 
+    keep_to(settings().home)
     if settings().database_url:
         yield
         return
@@ -133,6 +135,9 @@ def set_alarm(url: str, minutes: float) -> None:
     Raises:
         StackError: no class runs here.
     """
+    from gan_core.settings import settings
+
+    keep_to(settings().home)
     from prefect.automations import Automation, EventTrigger, Posture
     from prefect.blocks.webhook import Webhook
     from prefect.events.actions import CallWebhook
