@@ -372,6 +372,11 @@ def faults_of(exc: ValidationError, whole: str) -> list[str]:
         # Of a knob that takes a number or a word, pydantic also says which of the two it tried.
         parts = [str(part) for part in error["loc"] if not str(part).startswith(("constrained-", "literal["))]
         field = ".".join(parts) or whole
-        got = "" if field == whole or error["type"] == "extra_forbidden" else f" (got {error['input']!r})"
+        if error["type"] == "extra_forbidden":
+            faults.append(
+                f"{field}: a {whole} has no such knob" + ("; `classgan plan` lists them" if whole == "plan" else "")
+            )
+            continue
+        got = "" if field == whole else f" (got {error['input']!r})"
         faults.append(f"{field}: {error['msg'].removeprefix('Value error, ')}{got}")
     return faults

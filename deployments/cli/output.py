@@ -100,24 +100,21 @@ def worker_table(workers: list[ledger.WorkerRow]) -> Listing:
 
 
 def open_with_bar(plan: Plan, cache: Path):
-    """The plan's images; a bar shows the first use, which resizes them all."""
+    """The plan's images; a bar shows the first use, which resizes them all. Data that isn't there shows none."""
     from gan_core.data.images import open_images
     from gan_core.settings import settings
 
-    with Progress(
-        TextColumn("preparing images"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
-        task = bar.add_task("", total=None)
-        return open_images(
-            plan.data,
-            image_size=plan.image_size,
-            channels=plan.channels,
-            cache=cache,
-            base=settings().data,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    columns = TextColumn("preparing images"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task("", total=None)
+
+    def show(done: int, total: int) -> None:
+        bar.start()
+        bar.update(task, completed=done, total=total)
+
+    place = {"cache": cache, "base": settings().data}
+    try:
+        return open_images(plan.data, image_size=plan.image_size, channels=plan.channels, progress=show, **place)
+    finally:
+        if bar.live.is_started:
+            bar.stop()

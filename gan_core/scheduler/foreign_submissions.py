@@ -57,12 +57,17 @@ def from_values(values: Mapping[str, Any], name: str = "", otherwise: str = "") 
         return from_job(
             job | ({"output_model_name": name} if name else {}) | ({} if _named(job) else {"name": otherwise})
         )
+    if strange := [key for key in values if not isinstance(key, str)]:
+        raise PlanError(f"{strange[0]!r} is no name of a knob. A plan has lines such as iterations: 50.")
     own = training_name(name or str(values.get("name") or otherwise))
     if "plan" not in values:
         return Submission(name=own, plan=Plan().changed(**{k: v for k, v in values.items() if k != "name"}))
     if unknown := values.keys() - {"name", "plan", "demand"}:
         raise PlanError(f"{', '.join(sorted(unknown))} is unknown here: a submission has only name, plan and demand.")
     knobs = values["plan"]
+    for part, value, kinds in (("plan", knobs, (str, Mapping)), ("demand", values.get("demand") or {}, (Mapping,))):
+        if not isinstance(value, kinds):
+            raise PlanError(f"{part} is {value!r}: write its fields as KEY: VALUE lines below it.")
     plan = preset(knobs) if isinstance(knobs, str) else Plan().changed(**knobs)
     return Submission(name=own, plan=plan, demand=dict(values.get("demand") or {}))
 

@@ -36,7 +36,7 @@ def classgan(tmp_path, monkeypatch, capsys):
     ("arguments", "sentence"),
     [
         (["demo", "--set", "batch_size=1"], "batch_size: Input should be greater than or equal to 2 (got 1)"),
-        (["demo", "--set", "nonsense=3"], "A plan has no knob 'nonsense'. `classgan plan` lists all of them."),
+        (["demo", "--set", "nonsense=3"], "nonsense: a plan has no such knob; `classgan plan` lists them"),
         (["demo", "--set", "iterations"], "is not KEY=VALUE, for example --set iterations=50"),
         (["demo", "--preset", "foo"], "There is no preset 'foo'. Choose one of: demo, dcgan, better."),
         (["train-local", "--set", "data=folder:/nowhere"], "There is no folder /nowhere. Put JPEG or PNG images there"),
@@ -49,6 +49,7 @@ def classgan(tmp_path, monkeypatch, capsys):
             ["generate", "x.safetensors"],
             "There is no file x.safetensors. A training writes its generator to outputs/NAME/generator.safetensors.",
         ),
+        (["generate", sys.executable], "is no generator's file: those end in .safetensors"),
         (["generate", "x", "-o", "x.jpg"], "a grid is written as .png, single images into a folder"),
         (["generate", "hub:nonsense"], "'nonsense' is not a repository of the hub. Write OWNER/REPO"),
         (["push", "--check", "--repo", "nonsense"], "'nonsense' is not a repository of the hub"),
@@ -68,6 +69,42 @@ def test_a_mistake_is_answered_with_a_sentence(classgan, arguments, sentence):
     assert code == 1, text
     assert sentence in text
     assert "Traceback" not in text
+
+
+def test_data_that_is_not_there_shows_no_progress_of_preparing_it(classgan, tmp_path):
+    code, text = classgan("train-local", "--set", "data=folder:/nowhere")
+    assert code == 1
+    assert "preparing images" not in text
+
+
+@pytest.mark.parametrize("device", ["cuda:9", "cuda:0,cuda:1", "banana"])
+def test_a_device_that_train_local_does_not_use_is_refused(classgan, monkeypatch, device):
+    monkeypatch.setenv("CLASSGAN_DEVICE", device)
+    code, text = classgan("train-local")
+    assert code == 1
+    assert f"CLASSGAN_DEVICE is {device!r}, and train-local computes on the CPU" in text
+    assert "Leave the setting out, or set it to cpu" in text
+
+
+def test_nothing_is_left_in_the_home_of_who_uses_it(tmp_path):
+    """Prefect makes a folder there when it is imported, and matplotlib a list of fonts, if nobody names another place."""
+    home, place = tmp_path / "home", tmp_path / "class"
+    home.mkdir(), place.mkdir()
+    used = """
+from pathlib import Path
+from deployments.cli.trainings.control import reaching
+from deployments.local.stack import LocalStack
+from deployments.prefect_settings import keep_to
+from gan_core.quality.curves import draw_curves
+keep_to(Path(".classgan"))
+with reaching(LocalStack(Path(".classgan"), Path("outputs"))):
+    draw_curves([], [])
+"""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CLASSGAN_", "PREFECT_", "MPL", "XDG_"))}
+    clean |= {"HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", used], cwd=place, env=clean, check=True)
+    assert list(home.iterdir()) == []
+    assert (place / ".classgan" / "matplotlib").exists()
 
 
 def test_images_are_drawn_as_a_grid_or_as_files(classgan, tmp_path, tiny):

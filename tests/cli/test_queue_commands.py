@@ -59,11 +59,44 @@ def test_files_in_four_shapes_are_taken(classgan, tmp_path):
     assert [(r["name"], r["position"], r["priority"]) for r in rows] == [
         ("ours", 1, 2), ("plan", 2, 0), ("a-task", 3, 0), ("job", 4, 0)
     ]  # fmt: skip
-    assert "nowhere.yaml is neither a file nor a preset (demo, dcgan, better)" in classgan("submit", "nowhere.yaml")
-    (tmp_path / "list.yaml").write_text("- 1\n")
     (tmp_path / "licence.yaml").write_text("hub_licence: banana\n")
     assert "knows no licence 'banana'" in classgan("submit", str(tmp_path / "licence.yaml"))
-    assert "holds list, not a plan" in classgan("submit", str(tmp_path / "list.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "neither a file nor a preset. Name a YAML or JSON file with KEY: VALUE lines"),
+        ("folder", "is a folder, not a plan. Name a YAML or JSON file with KEY: VALUE lines"),
+        (b"- 1\n", "holds no KEY: VALUE lines. Name a YAML or JSON file"),
+        (b"hello\n", "holds no KEY: VALUE lines. Name a YAML or JSON file"),
+        (b"", "holds nothing. Name a YAML or JSON file"),
+        (b"\x89PNG\r\n", "is no text, so it is not a plan. Name a YAML or JSON file"),
+        (b"a: [", "is neither YAML nor JSON: while parsing a flow node. Name a YAML or JSON file"),
+        (b"1: 2\n", "1 is no name of a knob. A plan has lines such as iterations: 50."),
+        (b"plan: [1]\n", "plan is [1]: write its fields as KEY: VALUE lines below it."),
+        (b"plan: demo\ndemand: 3\n", "demand is 3: write its fields as KEY: VALUE lines below it."),
+    ],
+    ids=["missing", "folder", "list", "text", "empty", "picture", "broken", "number", "plan", "demand"],
+)
+def test_what_is_no_plan_is_refused_with_what_would_be_one(classgan, tmp_path, content, said):
+    path = tmp_path / "given.yaml"
+    if content == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    assert said in classgan("submit", str(path))
+
+
+def test_every_knob_that_is_wrong_is_named_at_once(classgan):
+    """By `plan` as by `submit`."""
+    wrong = ("--set", "nonsense=3", "--set", "batch_size=1", "--set", "rubbish=x")
+    for command in (("plan",), ("submit", "demo"), ("train-local",)):
+        said = classgan(*command, *wrong)
+        assert "nonsense: a plan has no such knob; `classgan plan` lists them" in said
+        assert "rubbish: a plan has no such knob" in said
+        assert "batch_size: Input should be greater than or equal to 2 (got 1)" in said
+    assert "--set 'one', 'two' is not KEY=VALUE" in classgan("plan", "--set", "one", "--set", "two")
 
 
 def test_order_priority_explanation_and_workers(classgan, connection, desk):
@@ -76,6 +109,7 @@ def test_order_priority_explanation_and_workers(classgan, connection, desk):
     table = classgan("queue")
     assert table.index("one") < table.index("two") < table.index("three")
     assert "two has priority 7 now" in classgan("priority", "two", "7")
+    assert "three has priority -5 now" in classgan("priority", "three", "-5")
     assert "the worker that it needs at least" in classgan("explain", "one")
     assert "the worker that it needs at least" in classgan("explain", "desk")
     assert "neither a training nor a worker called 'nobody'" in classgan("explain", "nobody")

@@ -99,6 +99,11 @@ def _generator_file(source: str) -> Path:
     if path.is_dir():
         path /= FILE
     if path.suffix != ".safetensors":
+        if path.exists():
+            raise DataError(
+                f"{path} is no generator's file: those end in .safetensors, such as outputs/NAME/{FILE}. "
+                "Name one, or the training that made it."
+            )
         path = settings().outputs / source / FILE
         if not path.exists():
             known = sorted(p.parent.name for p in settings().outputs.glob("*/generator.safetensors"))

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.output import console, open_with_bar, show
 from deployments.cli.tables import Listing
-from gan_core.errors import PlanError
+from gan_core.errors import PlanError, SettingsError
 from gan_core.files import write_whole
 from gan_core.units import Measures
 
@@ -39,7 +39,7 @@ def train_local(
         typer.Option("--out", "-o", help="Folder for the generator and its pictures. Default: outputs/local."),
     ] = None,
 ) -> None:
-    """Train alone, in this one process. Its result is the reference that a class must equal."""
+    """Train alone, in this one process, on the CPU. Its result is the reference that a class must equal."""
     train_here(plan_from(preset, changes), plain, out)
 
 
@@ -57,21 +57,17 @@ def plan_from(name: str, changes: Sequence[str] | None) -> Plan:
 
 
 def changes_from(changes: Sequence[str]) -> dict[str, Any]:
-    """Knobs and values of these KEY=VALUE texts. Raises PlanError for what is no KEY=VALUE, or no knob."""
-    from gan_core.plan import Plan
+    """Knobs and values of these KEY=VALUE texts, unchecked. Raises PlanError for what is no KEY=VALUE."""
+    if wrong := [change for change in changes if "=" not in change]:
+        raise PlanError(f"--set {', '.join(map(repr, wrong))} is not KEY=VALUE, for example --set iterations=50.")
+    return {key: _value(text) for key, _, text in (change.partition("=") for change in changes)}
 
-    values: dict[str, Any] = {}
-    for change in changes:
-        key, equals, text = change.partition("=")
-        if not equals:
-            raise PlanError(f"--set {change!r} is not KEY=VALUE, for example --set iterations=50.")
-        if key not in Plan.model_fields:
-            raise PlanError(f"A plan has no knob {key!r}. `classgan plan` lists all of them.")
-        try:
-            values[key] = json.loads(text)
-        except ValueError:
-            values[key] = text
-    return values
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def print_plan(plan: Plan) -> None:
@@ -120,6 +116,11 @@ def train_here(plan: Plan, plain: bool, out: Path | None) -> None:
     from gan_core.quality import pictures
     from gan_core.settings import settings
 
+    if (device := settings().device) not in ("", "cpu"):
+        raise SettingsError(
+            f"CLASSGAN_DEVICE is {device!r}, and train-local computes on the CPU: its result is the reference for a class. "
+            "Leave the setting out, or set it to cpu. To train on other devices, start a class."
+        )
     if settings().threads:
         torch.set_num_threads(settings().threads)
     out = out or settings().outputs / "local"

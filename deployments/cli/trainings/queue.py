@@ -77,7 +77,7 @@ def move(
         say(move(connection, name, after, rules))
 
 
-@commands.command()
+@commands.command(context_settings={"ignore_unknown_options": True})  # -5 is a number, not an option
 def priority(
     name: Name,
     number: Annotated[
@@ -218,14 +218,21 @@ def _read(path: Path) -> dict[str, Any]:
 
     from gan_core.presets import PRESETS
 
+    wanted = (
+        f"Name a YAML or JSON file with KEY: VALUE lines, such as iterations: 50, or a preset: {', '.join(PRESETS)}."
+    )
     if not path.exists():
-        raise PlanError(f"{path} is neither a file nor a preset ({', '.join(PRESETS)}). Name a YAML or JSON file.")
+        raise PlanError(f"{path} is neither a file nor a preset. {wanted}")
+    if path.is_dir():
+        raise PlanError(f"{path} is a folder, not a plan. {wanted}")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
-        raise PlanError(f"{path} is neither YAML nor JSON: {str(exc).splitlines()[0]}.") from exc
+    except UnicodeDecodeError as exc:
+        raise PlanError(f"{path} is no text, so it is not a plan. {wanted}") from exc
+    except yaml.YAMLError as exc:
+        raise PlanError(f"{path} is neither YAML nor JSON: {str(exc).splitlines()[0]}. {wanted}") from exc
     if not isinstance(values, dict):
-        raise PlanError(f"{path} holds {type(values).__name__}, not a plan with KEY: VALUE lines.")
+        raise PlanError(f"{path} holds {'nothing' if values is None else 'no KEY: VALUE lines'}. {wanted}")
     return values
 
 
