@@ -168,7 +168,10 @@ def _samples(url: str, training: TrainingView) -> None:
     st.subheader("Samples", anchor=False)
     iterations = reading.sample_iterations(url, training.id)
     if not iterations:
-        st.info(f"None yet: a grid is drawn every {training.plan.get('sample_interval', 1)} iterations.")
+        interval = training.plan.get("sample_interval", 1)
+        st.info(
+            f"None yet: a grid is drawn {'after each iteration' if interval == 1 else f'every {interval} iterations'}."
+        )
         return
     chosen = iterations[-1]
     # A slider that is there keeps its place while newer grids come: it would show another number than the picture's.

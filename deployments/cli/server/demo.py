@@ -159,7 +159,7 @@ def _summarise(connection: Connection, name: str, plan: Plan, started: float) ->
 
     row = trainings.get(connection, name)
     folder = settings().outputs.resolve() / name
-    table = Table(show_header=False, title=name)
+    lines = [("training", name)]
     with console.status("measuring quality"):
         deadline = time.monotonic() + 30
         path = folder / "generator.safetensors"
@@ -169,18 +169,17 @@ def _summarise(connection: Connection, name: str, plan: Plan, started: float) ->
         images = open_with_bar(plan, settings().cache)
         if images.labels is not None:
             distance = distance_of(plan, generator.average, train_evaluator(images))
-            table.add_row(
-                "Frechet distance by a classifier",
-                f"{distance:.1f}  (1.6 is perfect, about 10 well readable, 1,800 noise)",
-            )
-    table.add_row("iterations", f"{row.iteration} of {row.images / max(1, row.iteration):,.0f} images")
-    table.add_row("images seen", f"{row.images:,}")
-    table.add_row(
-        "who computed",
-        ", ".join(f"{w.name} {counted(w.units, 'unit')}" for w in ledger.workers(connection, name) if w.units),
-    )
-    table.add_row("time in all", str(timedelta(seconds=round(time.monotonic() - started))))
-    console.print(table)
-    console.print(f"final samples  {folder / 'samples' / f'iteration_{row.iteration:06d}.png'}", soft_wrap=True)
-    console.print(f"timeline       {folder / 'timeline.gif'}", soft_wrap=True)
-    console.print(f"generator      {path}   (draw more: classgan generate {name})", soft_wrap=True)
+            quality = f"{distance:.1f}  (1.6 is perfect, about 10 well readable, 1,800 noise)"
+            lines.append(("Frechet distance", quality))
+    who = ", ".join(f"{w.name} {counted(w.units, 'unit')}" for w in ledger.workers(connection, name) if w.units)
+    lines += [
+        ("iterations", f"{row.iteration} of {row.images / max(1, row.iteration):,.0f} images"),
+        ("images seen", f"{row.images:,}"),
+        ("who computed", who),
+        ("time in all", str(timedelta(seconds=round(time.monotonic() - started)))),
+        ("final samples", str(folder / "samples" / f"iteration_{row.iteration:06d}.png")),
+        ("timeline", str(folder / "timeline.gif")),
+        ("generator", f"{path}   (draw more: classgan generate {name})"),
+    ]
+    for what, value in lines:
+        console.print(f"{what:<16}  {value}", soft_wrap=True)

@@ -98,7 +98,7 @@ def read(connection: Connection) -> ClassMetrics:
 
 
 def _trainings(connection: Connection) -> list[TrainingMetrics]:
-    over = [state for state in TrainingState if state in ("succeeded", "failed", "cancelled")]
+    over = [state for state in TrainingState if state.is_over]
     return _rows(
         connection,
         TrainingMetrics,
