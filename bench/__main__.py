@@ -25,6 +25,7 @@ from bench import (
     quality,
     share,
     shift,
+    spoils,
     storage,
     traffic,
 )
@@ -54,6 +55,7 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "agreement": agreement.run,
         "aggregation": aggregation.run,
         "byzantine": byzantine.run,
+        "spoils": spoils.run,
         "credit": credit.run,
         "grades": grading.run,
         "placement": placement.run,
