@@ -154,7 +154,7 @@ class Lease:
     id: int  # grows with every claim: the attempt number, and the fence
     training_id: int
     iteration: int
-    plan_version: int  # the worker must hold this one
+    plan_version: int  # computed and judged by this one, whatever the plan is by then
     units: tuple[WorkUnit, ...]
     leased_until: datetime  # aware, judged by the database's clock
 

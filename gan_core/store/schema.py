@@ -74,6 +74,16 @@ trainings = Table(
     comment="One row a training: a plan with a name, and its place in the queue.",
 )
 
+plans = Table(
+    "plans",
+    metadata,
+    of_training(),
+    Column("version", Integer, nullable=False),
+    Column("plan", JSONB, nullable=False),
+    UniqueConstraint("training_id", "version"),
+    comment="One row a version of a training's plan by which units were handed out.",
+)
+
 iterations = Table(
     "iterations",
     metadata,
@@ -160,6 +170,7 @@ leases = Table(
     Column("units", Integer, nullable=False),
     Column("images", BigInteger, nullable=False),
     Column("first_ordinal", Integer, nullable=False),
+    Column("plan_version", Integer, nullable=False, server_default="0"),  # what it is computed and judged by
     Column("units_of", BigInteger, nullable=False),  # the lease whose units these are: itself, or the one it backs up
     now("claimed_at"),
     Column("leased_until", DateTime(timezone=True), nullable=False),

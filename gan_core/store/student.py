@@ -65,12 +65,12 @@ def claim(connection: Connection, worker: int, boot: UUID, training: int = 0, im
     )
 
 
-def read_training(connection: Connection, training_id: int) -> Assignment:
-    """What to compute with."""
+def read_training(connection: Connection, training_id: int, version: int | None = None) -> Assignment:
+    """What to compute with: the plan in the version of a lease, else the present one."""
     with connection.cursor(row_factory=class_row(Assignment)) as cursor:
         row = cursor.execute(
-            "SELECT name, plan, plan_version, data_fingerprint, data_images, data_source, data_shards FROM student.read_training(%s)",
-            (training_id,),
+            "SELECT name, plan, plan_version, data_fingerprint, data_images, data_source, data_shards FROM student.read_training(%s, %s)",
+            (training_id, version),
         ).fetchone()
     assert row is not None, "a lease always names a training"
     return row

@@ -242,10 +242,10 @@ class Shift:
         """The lease's training with its iteration's weights; None if those are gone. Both are kept for the next lease."""
         training = self._prepared.get(lease.training_id)
         if training is not None and training.version != lease.plan_version:
-            known = self._main.call(lambda c: student.read_training(c, lease.training_id))
+            known = self._main.call(lambda c: student.read_training(c, lease.training_id, lease.plan_version))
             training.plan, training.version = checked_plan(known.plan), known.plan_version
         if training is None:
-            known = self._main.call(lambda c: student.read_training(c, lease.training_id))
+            known = self._main.call(lambda c: student.read_training(c, lease.training_id, lease.plan_version))
             plan = checked_plan(known.plan)
             images = self._delivered(lease)
             if images is None:

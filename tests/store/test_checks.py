@@ -245,6 +245,6 @@ def test_work_faster_than_ever_proven_is_told_and_checked_and_nothing_else(conne
 
 
 def test_a_plan_may_do_without(connection, training, machine_of):
-    connection.execute('UPDATE classgan.trainings SET plan = plan || \'{"checks": "off"}\'')
+    connection.execute('UPDATE classgan.plans SET plan = plan || \'{"checks": "off"}\'')
     machine_of("ada").work()
     assert checks.waiting(connection, training) == 0

@@ -324,7 +324,7 @@ def test_late_work_earns_nothing_if_the_plan_says_so_or_its_lease_had_run_out(co
     assert student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD).verdict is Verdict.LATE
     assert student.my_credit(connection)[:2] == (0, 0)
     second = student.claim(connection, *machine)
-    connection.execute("UPDATE classgan.trainings SET plan = plan || '{\"credit_late\": false}'")
+    connection.execute("UPDATE classgan.plans SET plan = plan || '{\"credit_late\": false}'")
     trainings.publish(connection, training, 0, 0, [], 0, 48, b"next")
     assert student.submit(connection, second.id, machine[1], MEASURES, PAYLOAD).verdict is Verdict.LATE
     assert student.my_credit(connection)[:2] == (0, 0)

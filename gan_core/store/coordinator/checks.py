@@ -18,7 +18,7 @@ class Waiting:
     contribution_id: int
     worker: str
     iteration: int
-    plan: dict[str, Any]  # as it was when the contribution came in
+    plan: dict[str, Any]  # that the lease was handed out with
     data_fingerprint: str
     data_images: int
     units: tuple[WorkUnit, ...]

@@ -71,8 +71,8 @@ BEGIN
             ))::integer));
     END IF;
 
-    INSERT INTO leases (training_id, iteration, worker_id, boot_id, units, images, first_ordinal, units_of, leased_until)
-    VALUES (chosen.id, chosen.iteration, p_worker, p_boot, 0, 0, 0, 0, now() + make_interval(secs => (chosen.plan->>'lease_seconds')::float))
+    INSERT INTO leases (training_id, iteration, worker_id, boot_id, units, images, first_ordinal, units_of, plan_version, leased_until)
+    VALUES (chosen.id, chosen.iteration, p_worker, p_boot, 0, 0, 0, 0, chosen.plan_version, now() + make_interval(secs => (chosen.plan->>'lease_seconds')::float))
     RETURNING id, leases.leased_until INTO lease, until;
 
     RETURN QUERY

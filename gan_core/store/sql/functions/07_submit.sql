@@ -9,6 +9,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp A
 DECLARE
     mine leases%ROWTYPE;
     training trainings%ROWTYPE;
+    plan jsonb;  -- that it was handed out with
     held integer;
     done_id bigint;
     answer classgan.verdict := 'accepted';
@@ -33,6 +34,7 @@ BEGIN
         SELECT FROM units AS u WHERE u.lease_id = mine.units_of AND u.state IN ('leased', 'open') FOR UPDATE
     ) AS locked;
     SELECT * INTO training FROM trainings WHERE id = mine.training_id;
+    plan := classgan.plan_of(mine.training_id, mine.plan_version);
     IF mine.outcome IN ('given back', 'spoiled') THEN
         answer := 'late';
         why := 'the lease was given back';
@@ -49,7 +51,7 @@ BEGIN
     -- Late through no fault of the worker: its lease had not run out, the class was just faster. And not so late that
     -- nobody could recompute it any more: what can't be checked earns nothing.
     blameless := answer = 'accepted' OR (
-        answer = 'late' AND (training.plan->>'credit_late')::boolean AND octet_length(p_payload) = training.payload_bytes
+        answer = 'late' AND (plan->>'credit_late')::boolean AND octet_length(p_payload) = training.payload_bytes
         AND mine.outcome IN ('', 'the iteration closed', 'another answer came first')
         AND EXISTS (SELECT FROM weights AS w WHERE w.training_id = mine.training_id AND w.iteration = mine.iteration)
         AND mine.units = (SELECT count(*) FROM units AS u WHERE u.lease_id = mine.units_of));

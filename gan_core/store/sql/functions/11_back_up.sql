@@ -12,7 +12,7 @@ DECLARE
     lease bigint;
     until timestamptz;
 BEGIN
-    SELECT l.*, t.plan, t.plan_version AS version, extract(epoch FROM now() - l.claimed_at) AS elapsed,
+    SELECT l.*, t.plan, extract(epoch FROM now() - l.claimed_at) AS elapsed,
         coalesce(l.images / w.images_per_second, (t.plan->>'target_seconds')::float) AS usual INTO overdue
     FROM leases AS l
     JOIN trainings AS t ON t.id = l.training_id AND t.iteration = l.iteration AND t.state = 'running'
@@ -32,9 +32,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    INSERT INTO leases (training_id, iteration, worker_id, boot_id, units, images, first_ordinal, units_of, leased_until)
+    INSERT INTO leases (training_id, iteration, worker_id, boot_id, units, images, first_ordinal, units_of, plan_version, leased_until)
     VALUES (overdue.training_id, overdue.iteration, p_worker, p_boot, overdue.units, overdue.images, overdue.first_ordinal, overdue.id,
-        now() + make_interval(secs => (overdue.plan->>'lease_seconds')::float))
+        overdue.plan_version, now() + make_interval(secs => (overdue.plan->>'lease_seconds')::float))
     RETURNING id, leases.leased_until INTO lease, until;
     PERFORM classgan.note(overdue.training_id, overdue.iteration, 'backup', format(
         '%s computes %s of iteration %s too (backup lease): %s has had it for %s s and usually needs %s s.', classgan.called(p_worker),
@@ -45,6 +45,6 @@ BEGIN
         UPDATE units AS u SET attempts = u.attempts + 1 WHERE u.lease_id = overdue.id
         RETURNING u.ordinal, u.epoch, u.indices, u.seed
     )
-    SELECT lease, until, overdue.training_id, overdue.iteration, overdue.version, a.ordinal, a.epoch, a.indices, a.seed
+    SELECT lease, until, overdue.training_id, overdue.iteration, overdue.plan_version, a.ordinal, a.epoch, a.indices, a.seed
     FROM again AS a ORDER BY a.ordinal;
 END $$;

@@ -1,5 +1,5 @@
--- Opens an iteration with its units and tells the waiting workers. Done once, it can be repeated without harm.
--- Called by the coordinator. The units come as one array a column.
+-- Opens an iteration with its units, keeps the plan that it goes by, and tells the waiting workers.
+-- Called by the coordinator; done once, it can be repeated without harm. The units come as one array a column.
 CREATE FUNCTION classgan.create_units(
     p_training bigint, p_iteration integer, p_quorum bigint, p_position bigint, p_target_seconds float,
     p_epochs integer[], p_seeds bigint[], p_sizes integer[], p_indices integer[], p_reaches integer[]
@@ -7,6 +7,9 @@ CREATE FUNCTION classgan.create_units(
 LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
     INSERT INTO iterations (training_id, number, quorum, position, target_seconds)
     VALUES (p_training, p_iteration, p_quorum, p_position, p_target_seconds)
+    ON CONFLICT DO NOTHING;
+
+    INSERT INTO plans (training_id, version, plan) SELECT id, plan_version, plan FROM trainings WHERE id = p_training
     ON CONFLICT DO NOTHING;
 
     -- SQL has no ragged arrays: all indices come in one row, and each unit takes its slice of it.

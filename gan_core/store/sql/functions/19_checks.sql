@@ -5,7 +5,7 @@ CREATE FUNCTION classgan.choose_check(p_contribution bigint, p_lease bigint, p_p
 LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
 DECLARE
     lease leases%ROWTYPE;
-    training trainings%ROWTYPE;
+    plan jsonb;  -- that it was handed out with
     worker workers%ROWTYPE;
     streak integer;
     chance float := ('x' || left(gen_random_uuid()::text, 8))::bit(32)::bigint / 4294967296.0;
@@ -15,8 +15,8 @@ DECLARE
     waiting bigint;
 BEGIN
     SELECT * INTO lease FROM leases WHERE id = p_lease;
-    SELECT * INTO training FROM trainings WHERE id = lease.training_id;
-    IF coalesce(training.plan->>'checks', 'sampled') = 'off' THEN
+    plan := classgan.plan_of(lease.training_id, lease.plan_version);
+    IF coalesce(plan->>'checks', 'sampled') = 'off' THEN
         RETURN;
     END IF;
     SELECT * INTO worker FROM workers WHERE id = lease.worker_id;
@@ -28,7 +28,7 @@ BEGIN
     IF is_fast THEN  -- said once, until a check of it is done: it may only have been busy when it was checked before
         IF NOT EXISTS (SELECT FROM checks AS k WHERE k.worker_id = worker.id AND k.checked_at IS NULL
                        AND k.images_per_second > 3 * worker.proven_speed) THEN
-            PERFORM classgan.note(training.id, lease.iteration, 'fast', format(
+            PERFORM classgan.note(lease.training_id, lease.iteration, 'fast', format(
                 '%s computed iteration %s at %s images/s; in a checked contribution it reached %s. Contributions as fast as this one are checked, as time allows.',
                 classgan.called(worker.id), lease.iteration, round(speed), round(worker.proven_speed)));
         END IF;
@@ -36,16 +36,16 @@ BEGIN
         RETURN;
     END IF;
     -- At most 16 wait in a training, and one more for each submit at the same moment. Who hands in more than anybody can check displaces nobody but themselves.
-    waiting := (SELECT count(*) FROM checks WHERE training_id = training.id AND checked_at IS NULL);
+    waiting := (SELECT count(*) FROM checks WHERE training_id = lease.training_id AND checked_at IS NULL);
     IF waiting >= 16 THEN
-        SELECT student_id INTO busiest FROM checks WHERE training_id = training.id AND checked_at IS NULL
+        SELECT student_id INTO busiest FROM checks WHERE training_id = lease.training_id AND checked_at IS NULL
         GROUP BY student_id ORDER BY count(*) DESC, student_id = worker.student_id DESC LIMIT 1;
         DELETE FROM checks WHERE contribution_id IN (  -- one that is being recorded right now is locked: leave it alone
-            SELECT contribution_id FROM checks WHERE training_id = training.id AND checked_at IS NULL AND student_id = busiest
+            SELECT contribution_id FROM checks WHERE training_id = lease.training_id AND checked_at IS NULL AND student_id = busiest
             ORDER BY contribution_id LIMIT waiting - 15 FOR UPDATE SKIP LOCKED);
     END IF;
     INSERT INTO checks (contribution_id, training_id, iteration, student_id, worker_id, plan, ordinals, images_per_second, payload)
-    SELECT p_contribution, training.id, lease.iteration, worker.student_id, worker.id, training.plan, array_agg(u.ordinal ORDER BY u.ordinal), speed, p_payload
+    SELECT p_contribution, lease.training_id, lease.iteration, worker.student_id, worker.id, plan, array_agg(u.ordinal ORDER BY u.ordinal), speed, p_payload
     FROM units AS u WHERE u.lease_id = lease.units_of HAVING count(*) = lease.units;
 END $$;
 

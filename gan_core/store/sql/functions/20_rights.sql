@@ -8,7 +8,7 @@ GRANT USAGE ON SCHEMA student TO classgan_student;
 GRANT EXECUTE ON FUNCTION
     student.register(text, uuid, text, jsonb, uuid, integer),
     student.claim(bigint, uuid, bigint, bigint),
-    student.read_training(bigint),
+    student.read_training(bigint, integer),
     student.trainings(),
     student.weights(bigint, integer),
     student.submit(bigint, uuid, float, float, float, float, float, bytea),
@@ -23,7 +23,7 @@ TO classgan_student;
 -- The students' functions run with the rights of a role that nobody can log in as and that may do only what they need:
 -- a fault in one of them is not the instructor's password.
 GRANT USAGE ON SCHEMA classgan, student TO classgan_owner;
-GRANT SELECT ON classgan.students, classgan.trainings, classgan.iterations, classgan.weights, classgan.ledger, classgan.placements TO classgan_owner;
+GRANT SELECT ON classgan.students, classgan.trainings, classgan.plans, classgan.iterations, classgan.weights, classgan.ledger, classgan.placements TO classgan_owner;
 GRANT UPDATE (named) ON classgan.students TO classgan_owner;  -- lets them lock the row, too
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
@@ -37,6 +37,7 @@ GRANT EXECUTE ON FUNCTION
     classgan.called(bigint),
     classgan.machine(text, text),
     classgan.require_format(integer),
+    classgan.plan_of(bigint, integer),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
     classgan.takes_anybody(classgan.trainings),
