@@ -141,8 +141,10 @@ class Shift:
         try:
             while not self.should_stop() and time.monotonic() - self.tally.started < max_seconds:
                 lease = self._main.call(self._claim)
-                if lease is None:
+                if lease is None and pending is not None:  # with the answer in, it may be this machine's turn
                     pending = self._settled(pending, report)
+                    continue
+                if lease is None:
                     self._seek_data()
                     if self._delivery is not None and not self._delivery.is_complete:
                         idle_since = time.monotonic()  # what this machine waits for is on its way

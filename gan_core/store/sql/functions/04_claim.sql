@@ -17,6 +17,9 @@ DECLARE
     have bigint;
     lease bigint;
     held integer;
+    waiting integer;
+    their_speed double precision;
+    left_open integer;
     wasted integer;
     until timestamptz;
 BEGIN
@@ -60,15 +63,20 @@ BEGIN
         / (chosen.plan->>'images_per_unit')::float)::integer INTO want
     FROM iterations AS i WHERE i.training_id = chosen.id AND i.number = chosen.iteration;
     want := least((chosen.plan->>'max_units_per_lease')::integer, greatest(1, want));
-    IF want > 1 THEN
-        -- But never more than a fair share of what is left, by speed: those who hold nothing yet are waiting too. Who is first takes the rest.
-        want := least(want, greatest(1, ceil(
-            (SELECT count(*) FROM units AS u WHERE u.training_id = chosen.id AND u.iteration = chosen.iteration AND u.state = 'open')
-            * speed / (
-                SELECT sum(coalesce(w.images_per_second, speed)) FROM workers AS w
-                WHERE w.id = p_worker OR (w.last_seen > now() - interval '20 seconds'
-                    AND NOT EXISTS (SELECT FROM leases AS l WHERE l.worker_id = w.id AND l.ended_at IS NULL))
-            ))::integer));
+    IF want > 1 OR held > 0 THEN
+        -- Whoever is there for this training and holds nothing waits for a unit, too.
+        SELECT count(*), coalesce(sum(coalesce(w.images_per_second, speed)), 0) INTO waiting, their_speed
+        FROM workers AS w LEFT JOIN placements AS p ON p.worker_id = w.id AND p.ended_at IS NULL
+        WHERE w.id <> p_worker AND w.drained = '' AND w.last_seen > now() - interval '20 seconds'
+          AND (p.training_id = chosen.id OR (p.id IS NULL AND classgan.takes_anybody(chosen)))
+          AND NOT EXISTS (SELECT FROM leases AS l WHERE l.worker_id = w.id AND l.ended_at IS NULL);
+        left_open := (SELECT count(*) FROM units AS u WHERE u.training_id = chosen.id AND u.iteration = chosen.iteration AND u.state = 'open');
+        IF held > 0 AND left_open <= waiting THEN  -- it still uploads: the others come first
+            UPDATE workers SET last_seen = now() WHERE id = p_worker;
+            RETURN;
+        END IF;
+        -- The nearest to its share by speed, so that all are done together; and nobody is idle while another holds two.
+        want := least(want, greatest(1, least(left_open - waiting, round(left_open * speed / (speed + their_speed))))::integer);
     END IF;
 
     INSERT INTO leases (training_id, iteration, worker_id, boot_id, units, images, first_ordinal, units_of, plan_version, leased_until)
