@@ -32,7 +32,9 @@ FIXED = frozenset(
 )
 
 
-STRETCH = 3.0  # times the target that a round may take so that a slow machine can take part
+STRETCH = (
+    3.0  # times the target that a round may take so that a slow machine can take part; who is slower isn't waited for
+)
 
 
 class Plan(BaseModel):
@@ -127,7 +129,7 @@ class Plan(BaseModel):
             le=86_400,
             description="Earliest deadline, in seconds. Before it, only the full quorum closes an iteration.",
         ),
-    ] = 60
+    ] = 10
     deadline_ceiling: Annotated[
         float, Field(ge=0.1, le=86_400, description="Latest deadline, in seconds. After it, `min_quorum` is enough.")
     ] = 600
@@ -145,7 +147,9 @@ class Plan(BaseModel):
     ] = 30
     backup_leases: Annotated[
         bool,
-        Field(description="Idle machines also compute a straggler's overdue units; the first answer counts."),
+        Field(
+            description="Idle machines also compute units with which they will be done before a straggler; the first answer counts."
+        ),
     ] = True
     credit_late: Annotated[
         bool,
@@ -308,18 +312,20 @@ class Plan(BaseModel):
         """Images that close an iteration, and the seconds that leases are sized for, with machines of these speeds.
 
         With `auto`, each machine gets as many units as it computes in `target_seconds`, or in the time that the slowest
-        one takes for a single unit, at most STRETCH times the target. A slower one still gets its unit, without being
-        waited for.
+        one takes for a single unit, at most STRETCH times the target (or the fastest one's time for a unit). A slower one
+        counts for nothing: it may take a unit, but another will be done before it, and nobody waits for it.
 
         Args:
             speeds: images per second of each machine; None where nothing was measured yet.
         """
         if self.quorum != "auto":
             return self.quorum, self.target_seconds
-        slowest = max((self.images_per_unit / s for s in speeds if s), default=0.0)
-        seconds = min(max(self.target_seconds, slowest), STRETCH * self.target_seconds)
-        units = [int((s or 0) * seconds / self.images_per_unit) for s in speeds]
-        return self.images_per_unit * max(1, sum(min(self.max_units_per_lease, max(1, u)) for u in units)), seconds
+        times = [self.images_per_unit / s for s in speeds if s]
+        limit = STRETCH * max(self.target_seconds, min(times, default=0.0))
+        times = [t for t in times if t <= limit]
+        seconds = max([self.target_seconds, *times])
+        units = sum(min(self.max_units_per_lease, max(1, int(seconds / t))) for t in times)
+        return self.images_per_unit * max(1, units + sum(not s for s in speeds)), seconds
 
     def changed(self, **values: Any) -> "Plan":
         """A copy with other values, validated. Raises PlanError with every fault, one line each."""

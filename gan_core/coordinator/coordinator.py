@@ -32,6 +32,7 @@ log = logging.getLogger("classgan.coordinator")
 
 TICK = 1.0  # seconds between looks when nobody notifies: a net under LISTEN/NOTIFY
 DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
+USUAL = 3.0  # times the usual time that it may take in any case: until then a backup has come
 QUIET = 3.0  # seconds without anybody at work, after which Ctrl-C doesn't wait for the iteration's end
 GOES_ON = (TrainingState.QUEUED, TrainingState.LAUNCHING, TrainingState.RUNNING)  # what a standby takes over
 FORGIVEN = 20  # iterations after which an update that went wrong is no longer held against the training
@@ -260,13 +261,15 @@ class Coordinator:
             self._tell()
 
     def _deadline(self) -> float:
-        """Seconds after which the minimum quorum suffices: this training's own median arrival plus DEVIATIONS deviations."""
+        """Seconds after which the minimum quorum suffices: this training's own median arrival plus DEVIATIONS deviations, and USUAL times it."""
         seconds = self.link.call(lambda c: unit_queue.arrival_seconds(c, self.training_id))
         if len(seconds) < 5:
             return self.plan.deadline_ceiling
         middle = statistics.median(seconds)
         spread = 1.4826 * statistics.median(abs(s - middle) for s in seconds)  # equals σ for normal arrivals
-        return min(self.plan.deadline_ceiling, max(self.plan.deadline_floor, middle + DEVIATIONS * spread))
+        return min(
+            self.plan.deadline_ceiling, max(self.plan.deadline_floor, USUAL * middle, middle + DEVIATIONS * spread)
+        )
 
     def stop_if_asked(self, may_wait: bool = False) -> None:
         """Stop if a person wants it.

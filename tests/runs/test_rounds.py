@@ -133,7 +133,14 @@ def test_a_deadline_is_learnt_from_the_classes_own_times(classroom, tiny, connec
         seconds = sorted(unit_queue.arrival_seconds(connection, training.training_id))
         middle = seconds[len(seconds) // 2]
         spread = sorted(abs(s - middle) for s in seconds)[len(seconds) // 2]
-        assert training._deadline() == pytest.approx(middle + 6 * 1.4826 * spread)
+        assert training._deadline() == pytest.approx(max(3 * middle, middle + 6 * 1.4826 * spread))
+        for seconds, deadline in ((0.1, 1), (4, 12), (40, 50)):  # three times what is usual, between floor and ceiling
+            connection.execute(
+                "UPDATE classgan.contributions SET submitted_at = i.opened_at + make_interval(secs => %s)"
+                " FROM classgan.iterations i WHERE i.number = contributions.iteration",
+                (seconds,),
+            )
+            assert training._deadline() == pytest.approx(deadline)
 
 
 @pytest.mark.parametrize("state", [TrainingState.PAUSED, TrainingState.CANCELLED])

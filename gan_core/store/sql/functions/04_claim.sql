@@ -59,9 +59,7 @@ BEGIN
     have := CASE WHEN chosen.id = p_training THEN p_images ELSE 0 END;
 
     -- As many units as keep this machine busy for the target time, so that slow and fast ones finish together.
-    SELECT floor(speed * coalesce(nullif(i.target_seconds, 0), (chosen.plan->>'target_seconds')::float)
-        / (chosen.plan->>'images_per_unit')::float)::integer INTO want
-    FROM iterations AS i WHERE i.training_id = chosen.id AND i.number = chosen.iteration;
+    want := floor(speed * classgan.planned_seconds(chosen.id, chosen.iteration) / (chosen.plan->>'images_per_unit')::float)::integer;
     want := least((chosen.plan->>'max_units_per_lease')::integer, greatest(1, want));
     IF want > 1 OR held > 0 THEN
         -- Whoever is there for this training and holds nothing waits for a unit, too.

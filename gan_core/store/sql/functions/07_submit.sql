@@ -69,12 +69,7 @@ BEGIN
     IF answer = 'accepted' THEN
         INSERT INTO gradients (contribution_id, payload) VALUES (done_id, p_payload);
         UPDATE units SET state = 'done', contribution_id = done_id WHERE lease_id = mine.units_of;
-        -- Its speed as this clock saw it, from claim to answer; a moving average, since laptops get busy and idle.
-        UPDATE workers SET last_seen = now(), message = '', images_per_second =
-            coalesce(0.7 * images_per_second, 0)
-            + CASE WHEN images_per_second IS NULL THEN 1 ELSE 0.3 END
-            * mine.images / greatest(0.001, extract(epoch FROM clock_timestamp() - mine.claimed_at))
-        WHERE id = mine.worker_id;
+        UPDATE workers SET last_seen = now(), message = '' WHERE id = mine.worker_id;
         PERFORM pg_notify('classgan_submitted', mine.training_id::text);
     ELSE
         UPDATE units SET state = 'open' WHERE lease_id = mine.units_of AND state = 'leased'
@@ -86,6 +81,12 @@ BEGIN
         PERFORM pg_notify('classgan_work', '');
     END IF;
     IF blameless THEN
+        -- Its speed as this clock saw it, from claim to answer; a moving average, since laptops get busy and idle.
+        UPDATE workers SET images_per_second =
+            coalesce(0.7 * images_per_second, 0)
+            + CASE WHEN images_per_second IS NULL THEN 1 ELSE 0.3 END
+            * mine.images / greatest(0.001, extract(epoch FROM clock_timestamp() - mine.claimed_at))
+        WHERE id = mine.worker_id;
         PERFORM classgan.choose_check(done_id, mine.id, p_payload);
     END IF;
     RETURN QUERY SELECT answer, why;

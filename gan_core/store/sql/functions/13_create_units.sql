@@ -23,3 +23,11 @@ LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
 
     SELECT pg_notify('classgan_work', '');
 $$;
+
+-- How long an iteration's leases shall take, in seconds: with an automatic quorum, its slowest machine's time for a unit may be the measure.
+-- Called by a claim, for leases and backups, and when the iteration closes.
+CREATE FUNCTION classgan.planned_seconds(p_training bigint, p_iteration integer) RETURNS float
+LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
+    SELECT coalesce(nullif(i.target_seconds, 0), (t.plan->>'target_seconds')::float)
+    FROM trainings AS t LEFT JOIN iterations AS i ON i.training_id = t.id AND i.number = p_iteration WHERE t.id = p_training
+$$;

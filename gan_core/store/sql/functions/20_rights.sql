@@ -38,6 +38,7 @@ GRANT EXECUTE ON FUNCTION
     classgan.machine(text, text),
     classgan.require_format(integer),
     classgan.plan_of(bigint, integer),
+    classgan.planned_seconds(bigint, integer),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
     classgan.takes_anybody(classgan.trainings),
