@@ -1,5 +1,6 @@
 """How an iteration closes: at the quorum, at the deadline, or because a person says so; and who may close it."""
 
+import statistics
 import threading
 
 import psycopg
@@ -130,9 +131,9 @@ def test_a_deadline_is_learnt_from_the_classes_own_times(classroom, tiny, connec
             "UPDATE classgan.contributions SET submitted_at = i.opened_at + interval '10 seconds' + id * interval '1 second'"
             " FROM classgan.iterations i WHERE i.number = contributions.iteration"
         )
-        seconds = sorted(unit_queue.arrival_seconds(connection, training.training_id))
-        middle = seconds[len(seconds) // 2]
-        spread = sorted(abs(s - middle) for s in seconds)[len(seconds) // 2]
+        seconds = unit_queue.arrival_seconds(connection, training.training_id)
+        middle = statistics.median(seconds)
+        spread = statistics.median(abs(s - middle) for s in seconds)
         assert training._deadline() == pytest.approx(max(3 * middle, middle + 6 * 1.4826 * spread))
         for seconds, deadline in ((0.1, 1), (4, 12), (40, 50)):  # three times what is usual, between floor and ceiling
             connection.execute(

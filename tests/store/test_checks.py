@@ -244,6 +244,17 @@ def test_work_faster_than_ever_proven_is_told_and_checked_and_nothing_else(conne
     assert checks.waiting(connection, training) == 0
 
 
+def test_of_the_first_results_nobody_is_told_that_they_are_fast(connection, training, machine_of):
+    """The first one takes longer, since the machine still prepares itself; all of them are checked anyway."""
+    ada = machine_of("ada")
+    ada.work()
+    record(connection, training, valid=True)
+    connection.execute("UPDATE classgan.workers SET proven_speed = 0.001")
+    ada.work()
+    assert checks.waiting(connection, training) == 1
+    assert EventKind.FAST not in [event.kind for event in events.latest(connection)]
+
+
 def test_a_plan_may_do_without(connection, training, machine_of):
     connection.execute('UPDATE classgan.plans SET plan = plan || \'{"checks": "off"}\'')
     machine_of("ada").work()

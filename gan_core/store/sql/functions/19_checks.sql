@@ -22,9 +22,10 @@ BEGIN
     SELECT * INTO worker FROM workers WHERE id = lease.worker_id;
     SELECT s.valid_streak INTO streak FROM students AS s WHERE s.id = worker.student_id;
     -- From claim to answer, by this clock: a device can't have been slower than that. Compared with the fastest that this very
-    -- machine has been shown to work honestly, so a fast one never trips: its first results, all checked, were fast too.
+    -- machine has been shown to work honestly, so a fast one never trips: its first results, all checked, were fast too. While
+    -- those are being checked, nothing is said: the very first one may have been slow, because the machine still prepared itself.
     speed := lease.images / greatest(0.001, extract(epoch FROM clock_timestamp() - lease.claimed_at));
-    is_fast := speed > 3 * worker.proven_speed;
+    is_fast := streak >= 10 AND speed > 3 * worker.proven_speed;
     IF is_fast THEN  -- said once, until a check of it is done: it may only have been busy when it was checked before
         IF NOT EXISTS (SELECT FROM checks AS k WHERE k.worker_id = worker.id AND k.checked_at IS NULL
                        AND k.images_per_second > 3 * worker.proven_speed) THEN
