@@ -5,7 +5,6 @@ contributions since then, which lead to the very same weights.
 """
 
 import logging
-import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from gan_core.coordinator import checkpoints
 from gan_core.coordinator.checkpoints import Checkpoints, Snapshot
 from gan_core.coordinator.gates import Gates
 from gan_core.coordinator.leadership import Leadership
-from gan_core.coordinator.round import Gathered, Lengths, Round
+from gan_core.coordinator.round import Gathered, Lengths, Round, deadline_after
 from gan_core.data.images import next_units, open_images
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
 from gan_core.networks.gradients import warm_up
@@ -31,8 +30,6 @@ from gan_core.units import EventKind, TrainingState, WorkUnit, counted
 log = logging.getLogger("classgan.coordinator")
 
 TICK = 1.0  # seconds between looks when nobody notifies: a net under LISTEN/NOTIFY
-DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
-USUAL = 3.0  # times the usual time that it may take in any case: until then a backup has come
 QUIET = 3.0  # seconds without anybody at work, after which Ctrl-C doesn't wait for the iteration's end
 GOES_ON = (TrainingState.QUEUED, TrainingState.LAUNCHING, TrainingState.RUNNING)  # what a standby takes over
 FORGIVEN = 20  # iterations after which an update that went wrong is no longer held against the training
@@ -239,7 +236,8 @@ class Coordinator:
         """
         number, quorum, started = self.state.iteration, self._opened.quorum, time.monotonic()
         round_ = Round(self.plan, self.layout, self.training_id, number, quorum, self._lengths, self._gates)
-        deadline, moved = self._deadline(), started
+        arrivals = self.link.call(lambda c: unit_queue.arrival_seconds(c, self.training_id))
+        deadline, moved = deadline_after(arrivals, self.plan), started
         while True:
             self._step()
             closed = self.link.call(round_.look)
@@ -259,17 +257,6 @@ class Coordinator:
             self.stop_if_asked(may_wait=bool(round_.progress.leased) or finishing)
             self.link.call(lambda c: self._wait(c, round_, time.monotonic() - started))
             self._tell()
-
-    def _deadline(self) -> float:
-        """Seconds after which the minimum quorum suffices: this training's own median arrival plus DEVIATIONS deviations, and USUAL times it."""
-        seconds = self.link.call(lambda c: unit_queue.arrival_seconds(c, self.training_id))
-        if len(seconds) < 5:
-            return self.plan.deadline_ceiling
-        middle = statistics.median(seconds)
-        spread = 1.4826 * statistics.median(abs(s - middle) for s in seconds)  # equals σ for normal arrivals
-        return min(
-            self.plan.deadline_ceiling, max(self.plan.deadline_floor, USUAL * middle, middle + DEVIATIONS * spread)
-        )
 
     def stop_if_asked(self, may_wait: bool = False) -> None:
         """Stop if a person wants it.

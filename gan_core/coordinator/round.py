@@ -7,7 +7,7 @@ then is taken out of the sum exactly: the sum is built again, from the payloads 
 import logging
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from psycopg import Connection
@@ -23,6 +23,9 @@ from gan_core.store.coordinator import unit_queue
 log = logging.getLogger("classgan.rounds")
 
 LOOKAHEAD = 4  # decoded contributions kept until their turn in the sum; later ones are read again
+DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
+USUAL = 3.0  # times the usual time that it may take in any case: until then a backup has come
+KNOWN = 5  # arrivals from which on a deadline is learnt from them
 EXPLODED = 100.0  # times the usual length: no honest contribution of a training that still learns
 ENOUGH = 8  # contributions that make a length "usual"
 
@@ -62,6 +65,21 @@ class Lengths:
         """Take a contribution into account that entered the weights."""
         for part, students in self._known.items():
             students.setdefault(student, deque(maxlen=64)).append(lengths[part])
+
+
+def deadline_after(arrivals: Sequence[float], plan: Plan) -> float:
+    """Seconds from a round's opening after which the minimum quorum suffices.
+
+    The class's own median arrival plus DEVIATIONS deviations, at least USUAL times the median, within the plan's bounds.
+
+    Args:
+        arrivals: seconds after which each contribution of the latest rounds came.
+    """
+    if len(arrivals) < KNOWN:
+        return plan.deadline_ceiling
+    middle = statistics.median(arrivals)
+    spread = 1.4826 * statistics.median(abs(seconds - middle) for seconds in arrivals)  # equals σ for normal arrivals
+    return min(plan.deadline_ceiling, max(plan.deadline_floor, USUAL * middle, middle + DEVIATIONS * spread))
 
 
 class Round:

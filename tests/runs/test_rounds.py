@@ -9,6 +9,7 @@ from poll import wait_until
 
 from gan_core.coordinator import leadership
 from gan_core.coordinator.coordinator import Coordinator
+from gan_core.coordinator.round import deadline_after
 from gan_core.errors import Finished, LeadLost
 from gan_core.store import student
 from gan_core.store.coordinator import events, trainings, unit_queue
@@ -122,7 +123,9 @@ def test_an_iteration_closes_when_its_other_units_are_given_up(classroom, tiny, 
 def test_a_deadline_is_learnt_from_the_classes_own_times(classroom, tiny, connection):
     plan = tiny.changed(deadline_floor=1, deadline_ceiling=50)
     with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
-        assert training._deadline() == 50  # nothing is known yet
+        assert (
+            deadline_after(unit_queue.arrival_seconds(connection, training.training_id), plan) == 50
+        )  # nothing is known yet
         with classroom.working(2):
             for _ in range(3):
                 training.create_units()
@@ -134,14 +137,18 @@ def test_a_deadline_is_learnt_from_the_classes_own_times(classroom, tiny, connec
         seconds = unit_queue.arrival_seconds(connection, training.training_id)
         middle = statistics.median(seconds)
         spread = statistics.median(abs(s - middle) for s in seconds)
-        assert training._deadline() == pytest.approx(max(3 * middle, middle + 6 * 1.4826 * spread))
+        assert deadline_after(unit_queue.arrival_seconds(connection, training.training_id), plan) == pytest.approx(
+            max(3 * middle, middle + 6 * 1.4826 * spread)
+        )
         for seconds, deadline in ((0.1, 1), (4, 12), (40, 50)):  # three times what is usual, between floor and ceiling
             connection.execute(
                 "UPDATE classgan.contributions SET submitted_at = i.opened_at + make_interval(secs => %s)"
                 " FROM classgan.iterations i WHERE i.number = contributions.iteration",
                 (seconds,),
             )
-            assert training._deadline() == pytest.approx(deadline)
+            assert deadline_after(unit_queue.arrival_seconds(connection, training.training_id), plan) == pytest.approx(
+                deadline
+            )
 
 
 @pytest.mark.parametrize("state", [TrainingState.PAUSED, TrainingState.CANCELLED])
