@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
 import pandas as pd
 import streamlit as st
 
 from deployments.dashboard import charts, reading
+from deployments.local.notes import ill_parts
 from gan_core.errors import SchemaOutdated, StoreError
 from gan_core.plan import Plan
 from gan_core.scheduler.outlook import clock
+from gan_core.settings import settings
 from gan_core.status.summary import summary
 from gan_core.status.throughput import flops_per_image, health, seconds_left, spoken, what_slows
 from gan_core.store.viewers.watching import MachineView, TrainingView
@@ -43,6 +46,7 @@ def show(url: str) -> None:
         every = REFRESH[st.selectbox("refresh", list(REFRESH), index=2, width=110)]
         training = _chosen(found) if found else None
     live = partial(_live, every=every)
+    live(_ill)
     live(_await_news, url, [row.id for row in found])
     if training is not None:
         live(_status, url, training)
@@ -79,6 +83,13 @@ def _away(exc: StoreError) -> None:
         )
     else:
         st.error("The database doesn't answer. Machines wait for it, nothing is lost, and this page goes on by itself.")
+
+
+def _ill() -> None:
+    """Parts of the class that end again and again; it goes on without them as far as it can."""
+    for illness in ill_parts(settings().home):
+        log = f"logs/{Path(illness.log).name}"
+        st.warning(plain(illness.model_copy(update={"log": log}).sentence()))
 
 
 def _await_news(url: str, known: list[int]) -> None:

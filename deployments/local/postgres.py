@@ -37,6 +37,11 @@ class Postgres:
         self.sockets: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def usual_port(self) -> int:
+        """The same at every start, so that whoever waits while the server is away finds it again."""
+        return 20_000 + int(_digest(self.folder)[:8], 16) % 12_000  # below those that systems give away by chance
+
     def url(self, user: str = OWNER, database: str = "classgan") -> str:
         port = f"&port={self.port}" if self.port else ""  # part of the socket's name
         return f"postgresql://{user}@/{database}?host={quote(str(self.sockets), safe='')}{port}"
@@ -52,6 +57,15 @@ class Postgres:
         Raises:
             StackError: the wheel is missing, or the server does not start; says where its log is.
         """
+        self.launch()
+        self._wait()
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        """Start without waiting.
+
+        Raises:
+            StackError: the wheel is missing, or another server works in this folder.
+        """
         binaries, user = _binaries(), _system_user()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         if user:
@@ -60,7 +74,8 @@ class Postgres:
             self._initialise(binaries, user)
         if _is_alive(self.folder):
             raise StackError(
-                f"Another PostgreSQL already works in {self.folder}. Stop that stack first, or set CLASSGAN_HOME to another folder."
+                f"Another PostgreSQL already works in {self.folder}: a class's, or that of a command which looks into a class "
+                "that is down, such as `classgan dashboard`. End it first, or set CLASSGAN_HOME to another folder."
             )
         (self.folder / "postmaster.pid").unlink(missing_ok=True)
         self.sockets = _short_folder(self.folder, user)
@@ -74,7 +89,7 @@ class Postgres:
                 user=user,
                 cwd=self.folder,
             )
-        self._wait()
+        return self.process
 
     def _listening(self, user: str | None) -> list[str]:
         """Options that say who may come from where."""
@@ -175,7 +190,7 @@ def _short_folder(folder: Path, user: str | None) -> Path:
     """Where this server's socket lies: a path of at most 107 bytes, and the same at every start, so that whoever waited
     while the server was away finds it again. It is closed to other users, and none of them can have made it for us.
     """
-    name = f"classgan-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
+    name = f"classgan-{_digest(folder)[:16]}"
     if os.name == "posix":
         path = Path(tempfile.gettempdir()) / name
         with suppress(FileExistsError):
@@ -189,6 +204,10 @@ def _short_folder(folder: Path, user: str | None) -> Path:
     if user:
         shutil.chown(path, user)
     return path
+
+
+def _digest(folder: Path) -> str:
+    return hashlib.sha256(str(folder).encode()).hexdigest()
 
 
 def _uid(user: str | None) -> int:

@@ -53,6 +53,16 @@ def tree_of(pid: int) -> list[psutil.Process]:
     return []
 
 
+def with_variable(name: str, value: str) -> list[psutil.Process]:
+    """The processes that have this in their environment, but this one and those above it."""
+    found, mine = [], [psutil.Process(), *psutil.Process().parents()]
+    for process in psutil.process_iter() if value else ():
+        with suppress(psutil.Error):
+            if process.environ().get(name) == value and process not in mine:
+                found.append(process)
+    return found
+
+
 def stop_trees(roots: Sequence[subprocess.Popen[bytes]], patience: float, hurry: threading.Event) -> None:
     """Interrupt these processes all at once, give them time to end in order, then kill what is left of their trees."""
     tree = [process for root in roots for process in tree_of(root.pid)]

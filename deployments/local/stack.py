@@ -4,7 +4,6 @@ Ports are free ones on 127.0.0.1; everything that is written lies in one folder.
 a start cleans up after a stack that was killed.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -21,8 +20,10 @@ from uuid import uuid4
 
 import psutil
 
+from deployments.local.notes import Notes, identity, is_process, no_class, notes_in
+from deployments.local.parts import Part, Process
 from deployments.local.postgres import Postgres
-from deployments.local.processes import calmly, end, free_port, stop_trees, tree_of
+from deployments.local.processes import calmly, end, free_port, stop_trees, tree_of, with_variable
 from deployments.prefect_api import PrefectApi
 from deployments.prefect_settings import (
     CLIENT,
@@ -37,7 +38,6 @@ from deployments.prefect_settings import (
 from deployments.server.class_file import INSTRUCTOR, ClassFile
 from deployments.student.addresses import reach
 from gan_core.errors import StackError, StoreError
-from gan_core.files import write_private
 from gan_core.settings import settings
 from gan_core.store.coordinator import trainings
 from gan_core.store.engine import connect
@@ -47,8 +47,8 @@ SERVER_SECONDS = 120  # a first start migrates Prefect's database: 12 s alone, s
 PAUSE_SECONDS = 3  # for coordinators to end their iteration when the stack stops
 DRAIN_SECONDS = 5  # for shifts to submit their unit when the stack stops; then they are killed
 SERVER_PATIENCE = 1.5  # seconds for the Prefect server: it takes three to say goodbye, and has nothing left to write
+POSTGRES = "postgres"  # the part
 STACK = "CLASSGAN_STACK"  # which stack a process belongs to
-DEATHS = 3  # so many of one part within a minute are more than bad luck
 
 
 class LocalStack:
@@ -74,13 +74,17 @@ class LocalStack:
         self.logs = self.home / "logs"
         self.class_file = class_file
         self.postgres = Postgres(self.home / "postgres")
-        self.children: dict[str, subprocess.Popen[bytes]] = {}
-        self._started: dict[str, Callable[[], object]] = {"postgres": self.postgres.start}  # how each part is
-        self._deaths: dict[str, list[float]] = {}
-        self.ui = ""
+        self.parts: dict[str, Part] = {}
+        self.ui, self._is_up = "", False
         self._port = 0
         self._mark = uuid4().hex  # in the environment of every process of this stack
+        self._noted: Notes | None = None
         self._lock: Any = None
+
+    @property
+    def children(self) -> dict[str, Process]:
+        """The newest process of each part but PostgreSQL."""
+        return {name: part.process for name, part in self.parts.items() if name != POSTGRES and part.process}
 
     @property
     def database(self) -> str:
@@ -116,8 +120,11 @@ class LocalStack:
             self._serve()
         if self.class_file is None or not self.class_file.database_url:
             self._say("starting PostgreSQL")
-            self.postgres.port = 0 if self.class_file is None else free_port(0)
+            self.postgres.port = 0 if self.class_file is None else free_port(self.postgres.usual_port)
             self.postgres.start()
+            postgres = Part(POSTGRES, self.postgres.launch, self.postgres.log, process=self.postgres.process)
+            self.parts[POSTGRES] = postgres
+            postgres.was_well = True
         if self.postgres.port:
             self.spawn("relay", [sys.executable, "-P", "-m", "deployments.server.relay", str(self.postgres.port)])
         self._remember()
@@ -131,6 +138,7 @@ class LocalStack:
             self._say("starting the class server")
             self.spawn("prefect-server", [sys.executable, "-P", "-m", "deployments.server.serving"])
         self._await_server()
+        self.parts["prefect-server"].was_well = True
         self._crash_stale_runs()
         self._say("creating work pools and deployments, starting workers")
         for pool, kind in POOLS.items():
@@ -144,11 +152,15 @@ class LocalStack:
         )
         for name in self.workers:
             self.start_worker(name)
-        if deploying.wait(SERVER_SECONDS):
+        with suppress(subprocess.TimeoutExpired):
+            deploying.wait(SERVER_SECONDS)
+        if deploying.poll() != 0:
             raise StackError(f"The deployments were not accepted; {self.logs / 'deploy.log'} says why.")
-        del self.children["deploy"]
+        del self.parts["deploy"]
+        self._is_up = True
+        self._remember()
 
-    def start_worker(self, name: str) -> subprocess.Popen[bytes]:
+    def start_worker(self, name: str) -> Process:
         """Start a student's worker, exactly as a student would."""
         return self.spawn(
             f"worker-{name}", [*PREFECT, "worker", "start", "--pool", "students", "--name", name], student=name
@@ -191,54 +203,51 @@ class LocalStack:
         """Take the place of a stack that another process started in this folder, to add to it.
 
         Raises:
-            StackError: none runs here.
+            StackError: none runs here, or it is still being started.
         """
-        try:
-            noted = json.loads((self.home / "stack.json").read_text())
-            pid, created = noted["processes"][0]
-            self.ui = noted["ui"]
-            if abs(psutil.Process(pid).create_time() - created) > 1:
-                raise psutil.NoSuchProcess(pid)
-        except (OSError, ValueError, KeyError, IndexError, psutil.NoSuchProcess) as exc:
-            raise StackError(f"No class runs in {self.home}. Start one with `classgan up` (or `make up`).") from exc
+        notes = notes_in(self.home)
+        if not notes.is_alive:
+            raise StackError(no_class(self.home))
+        if not notes.is_up:
+            raise StackError(f"The class in {self.home} is just being started. Wait some seconds, then try again.")
+        self.ui = notes.ui
         self.class_file = ClassFile.load(self.home) if self.ui.startswith("https") else None
         if not (self.class_file and self.class_file.database_url):
-            self.postgres.attach(noted["database"])
+            self.postgres.attach(notes.database)
         return self
 
-    def spawn(self, name: str, command: Sequence[str], student: str | None = None) -> subprocess.Popen[bytes]:
-        """Start a child of this stack; what it prints goes to its log."""
-        with (self.logs / f"{name}.log").open("ab") as log:
-            child = subprocess.Popen(
-                command,
-                env=self.environment(student),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.home,
-                start_new_session=True,  # Ctrl-C in the terminal is ours to hand on, in order
-            )
-        self.children[name] = child
-        self._started[name] = lambda: self.spawn(name, command, student)
+    def spawn(self, name: str, command: Sequence[str], student: str | None = None) -> Process:
+        """Start a part of this class; what it prints goes to its log."""
+        log = self.logs / f"{name}.log"
+
+        def launch() -> Process:
+            with log.open("ab") as output:
+                return subprocess.Popen(
+                    command,
+                    env=self.environment(student),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self.home,
+                    start_new_session=True,  # Ctrl-C in the terminal is ours to hand on, in order
+                )
+
+        part = self.parts[name] = Part(name, launch, log, is_needed=student is None)
+        process = part.start()
         self._remember()
-        return child
+        return process
 
     def look_after(self) -> list[str]:
-        """Start again what has ended by itself, and return its names; call it every second or so.
+        """Start again what has ended by itself, sooner or later; returns what is new, in words. Call it every second or so.
 
         Raises:
-            StackError: it ends again and again.
+            StackError: the class can't do without a part that doesn't start here at all.
         """
-        parts = {**({"postgres": self.postgres.process} if self.postgres.process else {}), **self.children}
-        dead = [name for name, process in parts.items() if process.poll() is not None]
-        for name in dead:
-            now = time.monotonic()
-            self._deaths[name] = [at for at in self._deaths.get(name, []) if now - at < 60] + [now]
-            if len(self._deaths[name]) >= DEATHS:
-                raise StackError(f"{name} has ended {DEATHS} times within a minute; its log in {self.logs} says why.")
-            self._started[name]()
-            self._remember()
-        return dead
+        news = [told for part in self.parts.values() if (told := part.look())]
+        if self._noted != self._notes():
+            with suppress(OSError):  # a full disk
+                self._remember()
+        return news
 
     def start_training(self, name: str, plan: dict[str, Any]) -> str:
         """Ask Prefect to run `train` with this plan; returns the run's id."""
@@ -253,8 +262,10 @@ class LocalStack:
         )["id"]
 
     def run_state(self, run_id: str) -> tuple[str, str]:
-        """Name and message of a flow run's state."""
-        state = self._api("GET", f"/flow_runs/{run_id}")["state"] or {}
+        """Name and message of a flow run's state; "unknown" while Prefect doesn't answer."""
+        state = {}
+        with suppress(OSError, StackError):
+            state = self._api("GET", f"/flow_runs/{run_id}")["state"] or {}
         return state.get("name", "unknown"), state.get("message") or ""
 
     def stop(self) -> None:
@@ -268,7 +279,9 @@ class LocalStack:
             stop_trees(first, DRAIN_SECONDS, hurry)
             self._note_interruptions()
             stop_trees([child for child in self.children.values() if child not in first], SERVER_PATIENCE, hurry)
-            self.children.clear()
+            end(with_variable(STACK, self._mark), 1)  # what a part that was killed had started
+            self.parts.clear()
+            self._is_up = False
             self.postgres.stop()
             if self._lock is not None:
                 (self.home / "stack.json").unlink(missing_ok=True)
@@ -279,9 +292,7 @@ class LocalStack:
         """Coordinators first, while the students' machines still work, so that their iteration can end: Prefect's own
         worker would kill them at once.
         """
-        instructor = self.children.get("instructor")
-        running = tree_of(instructor.pid)[1:] if instructor is not None else []
-        engines = [p for p in running if _is_engine(p)]
+        engines = [p for p in with_variable(STACK, self._mark) if _is_engine(p)]
         for process in engines:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGINT)
@@ -329,17 +340,11 @@ class LocalStack:
         started and not yet noted when the kill came bears the stack's mark; so does this one, if its terminal belonged to
         that class.
         """
-        left: list[psutil.Process] = []
-        mine = [psutil.Process(), *psutil.Process().parents()]
-        with suppress(OSError, ValueError, KeyError):
-            noted = json.loads((self.home / "stack.json").read_text())
-            for pid, created in noted["processes"]:
-                left += [p for p in tree_of(pid)[:1] if abs(p.create_time() - created) < 1 for p in tree_of(pid)]
-            shutil.rmtree(noted["sockets"], ignore_errors=True)
-            for process in psutil.process_iter():
-                with suppress(psutil.Error):
-                    if process.environ().get(STACK) == noted["mark"] and process not in (*left, *mine):
-                        left.append(process)
+        notes = notes_in(self.home)
+        left = [p for known in notes.processes if is_process(known) for p in tree_of(known[0])]
+        left += [p for p in with_variable(STACK, notes.mark) if p not in left]
+        if notes.sockets:
+            shutil.rmtree(notes.sockets, ignore_errors=True)
         if left:
             self._say("ending what a killed class left running")
             end(left, 5)
@@ -355,15 +360,23 @@ class LocalStack:
             state = {"type": "CRASHED", "name": "Crashed", "message": "The class was stopped while this ran."}
             self._api("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
 
+    def _notes(self) -> Notes:
+        running = [part.process.pid for part in self.parts.values() if part.process and part.process.poll() is None]
+        return Notes(
+            owner=identity(os.getpid()),
+            processes=[identity(pid) for pid in running if psutil.pid_exists(pid)],
+            mark=self._mark,
+            database=self.database,
+            sockets=str(self.postgres.sockets or ""),
+            ui=self.ui,
+            is_up=self._is_up,
+            ill=[part.illness for part in self.parts.values() if part.illness],
+        )
+
     def _remember(self) -> None:
-        processes = [*self.children.values(), *([self.postgres.process] if self.postgres.process else [])]
-        noted = []
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                noted.append((process.pid, psutil.Process(process.pid).create_time()))
-        sockets = str(self.postgres.sockets or "")
-        facts = {"processes": noted, "mark": self._mark, "database": self.database, "sockets": sockets, "ui": self.ui}
-        write_private(self.home / "stack.json", json.dumps(facts).encode())  # the URL may hold a password
+        notes = self._notes()
+        notes.write(self.home)
+        self._noted = notes
 
     def _serve(self) -> None:
         """Start Prefect's own server, for a class that nobody else reaches."""

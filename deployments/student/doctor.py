@@ -25,7 +25,7 @@ from deployments.student.invites import Invite
 from gan_core.errors import GanError, StoreError
 from gan_core.files import write_private
 from gan_core.store import student
-from gan_core.store.engine import connect, translated
+from gan_core.store.engine import connect
 from gan_core.units import counted
 
 ROOM = 2 << 30  # bytes: a cache of CelebA at 64x64 and what PyTorch unpacks
@@ -197,7 +197,7 @@ class Doctor:
 
     def database_login(self) -> str:
         try:
-            with connect(self.database) as connection, translated(self.database):
+            with connect(self.database) as connection:
                 row = connection.execute("SELECT images FROM student.my_credit()").fetchone()
         except StoreError as exc:
             raise Trouble(f"{exc} Ask your instructor.") from exc
@@ -205,7 +205,7 @@ class Doctor:
 
     def clock(self) -> str:
         try:
-            with connect(self.database) as connection, translated(self.database):
+            with connect(self.database) as connection:
                 row = connection.execute("SELECT clock_timestamp()").fetchone()
         except StoreError as exc:
             raise Doubt(f"could not be compared: {exc}") from exc
@@ -259,7 +259,7 @@ class Doctor:
         from gan_core.plan import checked_plan
         from gan_core.settings import settings
 
-        with connect(self.database) as connection, translated(self.database):
+        with connect(self.database) as connection:
             waiting = {
                 name: student.read_training(connection, number)
                 for number, name in student.trainings(connection).items()

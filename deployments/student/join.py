@@ -137,11 +137,11 @@ def be_named(named: bool) -> None:
         StoreUnreachable: the class is away.
     """
     from gan_core.store import student
-    from gan_core.store.engine import connect, translated
+    from gan_core.store.engine import connect
 
     mine = Membership(settings().home)
     url = Doctor(mine.invite(), mine.pem).database
-    with connect(url) as connection, translated(url):
+    with connect(url) as connection:
         student.be_named(connection, named)
     word = "may be named" if named else "is not named"
     console.print(f"Your name {word} in the cards of models that this class publishes from now on.", soft_wrap=True)

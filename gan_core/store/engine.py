@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from types import TracebackType
 from typing import TypeVar
 
 import psycopg
@@ -76,14 +77,32 @@ def _first_line(exc: BaseException) -> str:
     return (str(exc).strip().splitlines() or [type(exc).__name__])[0].rstrip(".")
 
 
+class Connection(psycopg.Connection):
+    """One that says in our words what went wrong while it was used as a context manager."""
+
+    url = ""
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        super().__exit__(exc_type, exc_val, exc_tb)
+        if isinstance(exc_val, psycopg.Error):
+            with translated(self.url):
+                raise exc_val
+
+
 def connect(url: str) -> psycopg.Connection:
     """A connection where each statement is its own transaction, unless `conn.transaction()` says otherwise.
 
     Raises:
         StoreUnreachable: nobody answers at this address.
+        StoreError: as a context manager, also what the database refuses while it is used.
     """
     with translated(url):
-        return psycopg.connect(
+        connection = Connection.connect(
             url,
             autocommit=True,
             connect_timeout=CONNECT_SECONDS,
@@ -94,6 +113,8 @@ def connect(url: str) -> psycopg.Connection:
             keepalives_count=3,
             tcp_user_timeout=60_000,
         )
+    connection.url = url
+    return connection
 
 
 class Link:

@@ -7,7 +7,7 @@ from importlib.resources import files
 import psycopg
 from psycopg import sql
 
-from gan_core.store.engine import connect, translated
+from gan_core.store.engine import connect
 
 STUDENT_ROLE = "classgan_student"  # what every student's login is a member of
 OWNER_ROLE = "classgan_owner"  # whose rights the students' functions run with; nobody logs in as it
@@ -41,7 +41,7 @@ def migrate(url: str) -> None:
     from alembic.config import Config
     from sqlalchemy import create_engine, pool
 
-    with translated(url), connect(url) as holder:
+    with connect(url) as holder:
         holder.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
         holder.execute("CREATE SCHEMA IF NOT EXISTS classgan")
         _create_roles(holder)

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,8 +23,10 @@ from streamlit.testing.v1 import AppTest
 from deployments.dashboard import charts
 from deployments.dashboard.panels import plain
 from deployments.dashboard.serving import command
+from deployments.local.notes import Illness, Notes, identity
 from deployments.local.processes import tree_of
 from gan_core.scheduler.outlook import clock
+from gan_core.settings import settings
 from gan_core.store.coordinator import runs
 from gan_core.store.viewers import watching
 
@@ -44,6 +47,14 @@ def page(database):
         return AppTest.from_function(script, kwargs={"url": url}, default_timeout=30).run()
 
     return opened
+
+
+def test_an_ill_part_of_the_class_is_named_with_its_log_but_not_its_folder(page):
+    illness = Illness(part="relay", since=datetime.now(UTC), ends=4, log=str(settings().home / "logs" / "relay.log"))
+    settings().home.mkdir(parents=True)
+    Notes(owner=identity(os.getpid()), ill=[illness]).write(settings().home)
+    (said,) = [warning.value.replace("\\", "") for warning in page().warning]
+    assert re.fullmatch(r"relay is ill since [\d:]+: it has ended 4 times, .* Its log: logs/relay.log", said)
 
 
 def grid() -> bytes:

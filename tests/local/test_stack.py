@@ -17,7 +17,7 @@ import pytest
 from deployments.cli.server.up import terminated_as_interrupt
 from deployments.local.postgres import Postgres, _short_folder
 from deployments.local.processes import endings
-from deployments.local.stack import DEATHS, STACK, LocalStack
+from deployments.local.stack import STACK, LocalStack
 from gan_core.errors import StackError
 from gan_core.store.engine import connect
 
@@ -75,8 +75,8 @@ def test_a_server_of_somebody_else_is_not_taken_for_ours(tmp_path, monkeypatch, 
     monkeypatch.setattr(stack, "_serve", serve_again)
     with stranger(answer) as stack._port:
         stack.ui = f"http://127.0.0.1:{stack._port}"
-        ours = stack.children["prefect-server"] = subprocess.Popen([sys.executable, "-c", ""])
-        ours.wait()
+        stack._make_folders()
+        stack.spawn("prefect-server", [sys.executable, "-c", ""]).wait()
         with pytest.raises(Served):
             stack._await_server()
 
@@ -113,31 +113,6 @@ def test_what_a_dead_worker_left_is_cleared_and_what_a_living_one_needs_stays(tm
         (shifts / f"{owner}-x1y2").mkdir(parents=True)
     stack._end_leftovers()
     assert [folder.name for folder in shifts.iterdir()] == [f"{os.getpid()}-x1y2"]
-
-
-# What ends by itself
-
-
-def test_a_part_that_ends_is_started_again_and_one_that_always_does_is_named(tmp_path):
-    """kill -9 of one worker must not end a class; a worker that can't start must not be tried for ever."""
-    stack = LocalStack(tmp_path / "home", tmp_path / "outputs")
-    stack._make_folders()
-    try:
-        first = stack.spawn("worker-ada", [sys.executable, "-c", "import time; time.sleep(600)"])
-        assert stack.look_after() == []
-        first.kill()
-        first.wait()
-        assert stack.look_after() == ["worker-ada"]
-        assert stack.children["worker-ada"].poll() is None
-
-        stack.spawn("worker-alan", [sys.executable, "-c", ""]).wait()
-        for _ in range(DEATHS - 1):
-            assert stack.look_after() == ["worker-alan"]
-            stack.children["worker-alan"].wait()
-        with pytest.raises(StackError, match="worker-alan has ended 3 times within a minute; its log in "):
-            stack.look_after()
-    finally:
-        stack.stop()
 
 
 @pytest.mark.skipif(

@@ -44,7 +44,7 @@ def monitor(
     from gan_core.store.viewers import ledger
 
     try:
-        with database_url() as url, Link(url) as link:
+        with database_url(live=True) as url, Link(url) as link:
             chosen = link.call(lambda c: _chosen(c, name))
             if worker and not link.call(lambda c: ledger.machines_called(c, worker)):
                 raise StackError(

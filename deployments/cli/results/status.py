@@ -35,7 +35,7 @@ def status(name: EveryTraining = "", as_json: JsonOption = False) -> None:
     from gan_core.store.coordinator import evaluations, trainings
     from gan_core.store.viewers import ledger
 
-    with database_url() as url, present(url) as connection:
+    with database_url(live=True) as url, present(url) as connection:
         rows = [trainings.get(connection, name)] if name else trainings.every(connection)
         views = [view for row in rows if (view := ledger.overview(connection, row.name))]
         workers = ledger.workers(connection, name)
@@ -97,10 +97,10 @@ def my(as_json: JsonOption = False) -> None:
     """Show your own units, images and place, and each machine's last message. Only on a machine that has joined."""
     from gan_core.status.throughput import spoken
     from gan_core.store import student
-    from gan_core.store.engine import connect, translated
+    from gan_core.store.engine import connect
 
     url = _own_url()
-    with connect(url) as connection, translated(url):
+    with connect(url) as connection:
         units, images, seconds = student.my_credit(connection)
         machines = student.my_machines(connection)
         standings = student.leaderboard(connection)
@@ -137,7 +137,7 @@ def show_events(
     from gan_core.store.coordinator import events, trainings
     from gan_core.store.engine import Link
 
-    with database_url() as url, Link(url) as link:
+    with database_url(live=True) as url, Link(url) as link:
         if name:
             link.call(lambda c: trainings.get(c, name))  # a name that doesn't exist gets a sentence
         found = link.call(lambda c: events.latest(c, name, limit))

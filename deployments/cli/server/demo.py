@@ -19,7 +19,7 @@ from deployments.cli.options import PlanOption, PresetOption
 from deployments.cli.output import console, open_with_bar, worker_table
 from deployments.cli.server.up import REFRESH, class_of, look_after, terminated_as_interrupt
 from deployments.cli.trainings.plans import plan_from
-from gan_core.errors import TrainingError
+from gan_core.errors import StoreUnreachable, TrainingError
 from gan_core.units import TrainingState, counted
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from deployments.local.stack import LocalStack
     from gan_core.plan import Plan
+    from gan_core.store.engine import Link
     from gan_core.store.viewers import ledger
 
 commands = typer.Typer()
@@ -49,22 +50,28 @@ def run_demo(workers: int, plan: Plan) -> None:
     """Start the class, train, show, stop. Ctrl-C stops everything at any moment."""
     from gan_core.settings import settings
     from gan_core.store.coordinator import trainings
-    from gan_core.store.engine import connect
 
     started = time.monotonic()
     open_with_bar(plan, settings().cache)  # before anything is started: data that isn't there is the likeliest mistake
-    with terminated_as_interrupt(), class_of(workers) as stack, connect(stack.postgres.url()) as connection:
-        taken = {row.name for row in trainings.every(connection)}
+    with terminated_as_interrupt(), class_of(workers) as stack, _quick(stack) as link:
+        taken = {row.name for row in link.call(trainings.every)}
         name = next(n for n in (f"demo-{i}" for i in range(1, 10_000)) if n not in taken)
         run = stack.start_training(name, plan.model_dump(mode="json"))
         console.print(f"Training [bold]{name}[/bold]. The Prefect UI shows it too: [link]{stack.ui}[/link]")
-        _watch(stack, connection, name, plan, run)
-        _summarise(connection, name, plan, started)
+        _watch(stack, link, name, plan, run)
+        _summarise(link, name, plan, started)
         _await_completion(stack, run)
     console.print("[green]Done.[/green]")
 
 
-def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run: str) -> None:
+def _quick(stack: LocalStack) -> Link:
+    """Fails at once while the database is away: whoever waits for it here is who has to start it again."""
+    from gan_core.store.engine import Link
+
+    return Link(stack.postgres.url(), should_stop=lambda: True)
+
+
+def _watch(stack: LocalStack, link: Link, name: str, plan: Plan, run: str) -> None:
     """Show the training until it has ended.
 
     Raises:
@@ -76,15 +83,17 @@ def _watch(stack: LocalStack, connection: Connection, name: str, plan: Plan, run
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
             look_after(stack)
-            view = ledger.overview(connection, name)
-            workers = ledger.workers(connection, name)
+            try:
+                view, workers = link.call(lambda c: (ledger.overview(c, name), ledger.workers(c, name)))
+                left = link.call(lambda c, v=view: _left(c, v, plan)) if view else ""
+            except StoreUnreachable:  # it is started again in the next round
+                view, workers, left = None, [], ""
             if view is not None:
                 if console.is_terminal:
-                    live.update(_picture(view, workers, plan, _left(connection, view, plan)))
+                    live.update(_picture(view, workers, plan, left))
                 elif time.monotonic() - said > PLAIN_EVERY:
                     said = time.monotonic()
-                    line = _line(view, workers, plan, _left(connection, view, plan))
-                    console.print(line, soft_wrap=True, markup=False)
+                    console.print(_line(view, workers, plan, left), soft_wrap=True, markup=False)
                 if view.state is TrainingState.SUCCEEDED:
                     return
                 if view.state in (TrainingState.FAILED, TrainingState.CANCELLED):
@@ -149,7 +158,7 @@ def _picture(view: ledger.Overview, workers: list[ledger.WorkerRow], plan: Plan,
     )
 
 
-def _summarise(connection: Connection, name: str, plan: Plan, started: float) -> None:
+def _summarise(link: Link, name: str, plan: Plan, started: float) -> None:
     """The quality score, the table, the files."""
     from gan_core.networks import generators
     from gan_core.quality.classifier import distance_of, train_evaluator
@@ -157,7 +166,7 @@ def _summarise(connection: Connection, name: str, plan: Plan, started: float) ->
     from gan_core.store.coordinator import trainings
     from gan_core.store.viewers import ledger
 
-    row = trainings.get(connection, name)
+    row = link.call(lambda c: trainings.get(c, name))
     folder = settings().outputs.resolve() / name
     lines = [("training", name)]
     with console.status("measuring quality"):
@@ -171,7 +180,7 @@ def _summarise(connection: Connection, name: str, plan: Plan, started: float) ->
             distance = distance_of(plan, generator.average, train_evaluator(images))
             quality = f"{distance:.1f}  (1.6 is perfect, about 10 well readable, 1,800 noise)"
             lines.append(("Frechet distance", quality))
-    who = ", ".join(f"{w.name} {counted(w.units, 'unit')}" for w in ledger.workers(connection, name) if w.units)
+    who = ", ".join(f"{w.name} {counted(w.units, 'unit')}" for w in link.call(lambda c: ledger.workers(c, name)) if w.units)
     lines += [
         ("iterations", f"{row.iteration} of {row.images / max(1, row.iteration):,.0f} images"),
         ("images seen", f"{row.images:,}"),

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from deployments.cli.output import console, keep_private
 from deployments.cli.trainings.control import reaching
@@ -143,7 +144,7 @@ def class_of(workers: int, class_file: ClassFile | None = None) -> Generator[Loc
         try:
             stack.start()
         except BaseException:
-            if stack.children:
+            if stack.parts:
                 say("stopping")
             stack.stop()
             raise
@@ -160,11 +161,8 @@ def class_of(workers: int, class_file: ClassFile | None = None) -> Generator[Loc
 
 
 def look_after(stack: LocalStack) -> None:
-    for name in stack.look_after():
-        console.print(
-            f"[yellow]{name} ended by itself and was started again.[/yellow] Its log is in {stack.logs}.",
-            soft_wrap=True,
-        )
+    for told in stack.look_after():
+        console.print(f"[yellow]{escape(told)}[/yellow]", soft_wrap=True)
 
 
 @contextmanager

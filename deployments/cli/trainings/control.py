@@ -32,7 +32,7 @@ def pause(name: NameArgument) -> None:
     from gan_core.store.engine import connect
     from tasks import control
 
-    with database_url() as url, connect(url) as connection:
+    with database_url(live=True) as url, connect(url) as connection:
         say(control.pause(connection, name, getpass.getuser()))
 
 
@@ -54,7 +54,7 @@ def cancel(name: NameArgument) -> None:
     from gan_core.store.engine import connect
     from tasks import control
 
-    with database_url() as url, connect(url) as connection:
+    with database_url(live=True) as url, connect(url) as connection:
         say(control.cancel(connection, name, getpass.getuser()))
 
 
@@ -92,7 +92,7 @@ def change_training(name: str, changes: Sequence[str]) -> None:
     values = changes_from(changes)
     if not values:
         raise PlanError("Nothing to change: name a knob, for example --set quorum=3750. `classgan plan` lists them.")
-    with database_url() as url, connect(url) as connection:
+    with database_url(live=True) as url, connect(url) as connection:
         say(control.change(connection, name, values, getpass.getuser()))
 
 

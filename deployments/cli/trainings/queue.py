@@ -157,7 +157,7 @@ def _class() -> Generator[tuple[Connection, Rules]]:
     from gan_core.settings import settings
     from gan_core.store.engine import connect
 
-    with database_url() as url, connect(url) as connection:
+    with database_url(live=True) as url, connect(url) as connection:
         yield connection, Rules.of(settings())
 
 

@@ -19,7 +19,7 @@ from gan_core.scheduler.foreign_submissions import from_values
 from gan_core.scheduler.survey import Rules, Survey, survey
 from gan_core.settings import settings
 from gan_core.status.summary import summary
-from gan_core.store.engine import connect, translated
+from gan_core.store.engine import connect
 from gan_core.store.scheduler import submissions
 from gan_core.store.scheduler.submissions import Ticket
 from gan_core.store.viewers import ledger, watching
@@ -46,7 +46,7 @@ class Database:
         """What `work` returns, in a thread. Raises what it raises, and StoreUnreachable at once if nobody answers."""
 
         def asked() -> T:
-            with translated(self._url), connect(self._url) as connection:
+            with connect(self._url) as connection:
                 connection.execute(f"SET statement_timeout = '{STATEMENT_SECONDS}s'")
                 return work(connection)
 

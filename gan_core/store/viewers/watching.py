@@ -10,7 +10,7 @@ from psycopg import Connection
 from psycopg.rows import class_row
 
 from gan_core.store.coordinator.events import Event
-from gan_core.store.engine import connect, translated
+from gan_core.store.engine import connect
 from gan_core.store.migrate import VIEWER_ROLE
 from gan_core.store.viewers.ledger import ITERATION, IterationRow, Overview
 from gan_core.units import LeaderboardRow, Presence, TrainingState
@@ -106,7 +106,7 @@ def viewer(url: str) -> Generator[Connection]:
     Raises:
         StoreUnreachable, SchemaOutdated: as in `engine`.
     """
-    with translated(url), connect(url) as connection:
+    with connect(url) as connection:
         connection.execute(
             f"SET ROLE {VIEWER_ROLE}; SET default_transaction_read_only = on; SET statement_timeout = '10s'"
         )
