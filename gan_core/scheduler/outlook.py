@@ -32,13 +32,14 @@ class Outlook:
 
 
 def outlooks(
-    machines: Sequence[Machine], round_: Round, now: datetime, *, max_running: int, max_wait: float
+    machines: Sequence[Machine], round_: Round, now: datetime, *, max_running: int, max_wait: float, waiting: int = 0
 ) -> list[Outlook]:
     """Position, estimate and reason of each training without a coordinator, in the order in which they come.
 
     Args:
         machines: every machine that was ever here.
         round_: as the machines that are online were placed just now.
+        waiting: workers that are there and have no shift yet, so that nobody knows what they can do.
     """
     queued = [w for w in round_.order if not w.started]
     quick, slow = (_starts(machines, round_, pace, max_running) for pace in (QUICK, SLOW))
@@ -46,16 +47,16 @@ def outlooks(
     found = []
     for number, w in enumerate(queued, 1):
         able = [m for m in machines if fits(m, w)]
-        never = len(able) < w.min_workers
+        never = len(able) + waiting < w.min_workers
         early, late = sorted((quick.get(w.id, -1.0), slow.get(w.id, -1.0)))
-        known = not never and early >= 0
+        known = len(able) >= w.min_workers and early >= 0
         found.append(
             Outlook(
                 training=w.id,
                 position=number,
                 earliest=now + timedelta(seconds=early) if known else None,
                 latest=now + timedelta(seconds=late) if known else None,
-                reason=_reason(w, machines, able, round_, busy, now, max_running, max_wait),
+                reason=_reason(w, machines, able, round_, busy, now, max_running, max_wait, waiting),
                 never=never,
             )
         )
@@ -71,7 +72,10 @@ def _reason(
     now: datetime,
     max_running: int,
     max_wait: float,
+    waiting: int,
 ) -> str:
+    if len([m for m in able if m.online]) < w.min_workers <= len([m for m in able if m.online]) + waiting:
+        return f"{brought_in(waiting)}; it starts within seconds if they are what it needs"
     if len(able) < w.min_workers:
         return cannot_ever(w, machines)
     online = [m for m in able if m.online]
@@ -97,6 +101,15 @@ def _reason(
     if free >= w.min_workers or not ends:
         return f"{need}; {_count(len(online))} online, but trainings before it use them{ahead}"
     return f"{need}; {taken}{_until(ends[w.min_workers - free - 1 :][:1], now)}{ahead}"
+
+
+def brought_in(waiting: int) -> str:
+    """What becomes of workers that are there and have no shift."""
+    return (
+        "1 worker has joined and is brought in now"
+        if waiting == 1
+        else f"{waiting} workers have joined and are brought in now"
+    )
 
 
 def cannot_ever(w: Wanted, machines: Sequence[Machine]) -> str:

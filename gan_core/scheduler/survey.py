@@ -14,7 +14,7 @@ from psycopg import Connection
 
 from gan_core.errors import TrainingError
 from gan_core.machines import Machine
-from gan_core.scheduler.outlook import Outlook, cannot_ever, outlooks
+from gan_core.scheduler.outlook import Outlook, brought_in, cannot_ever, outlooks
 from gan_core.scheduler.placement.place import Round, place
 from gan_core.scheduler.placement.table import policy
 from gan_core.settings import Settings
@@ -51,6 +51,7 @@ class Survey:
 
     entries: dict[int, Entry]
     machines: list[Machine]
+    waiting: int  # workers that are there and have no shift yet
     round: Round
     outlooks: dict[int, Outlook]  # of trainings without a coordinator
 
@@ -63,6 +64,8 @@ class Survey:
         workers = sum(p.training == training_id for p in self.round.placements.values())
         if not workers:
             wanted = self.entries[training_id].wanted
+            if self.waiting:
+                return f"has no workers yet: {brought_in(self.waiting)}"
             return (
                 cannot_ever(wanted, self.machines)
                 or "has no workers now: those that fit are offline, or work for trainings that come before it"
@@ -92,15 +95,16 @@ class Turn:
 def survey(connection: Connection, rules: Rules) -> Survey:
     """Look, and change nothing."""
     found = placements.entries(connection)
-    machines = placements.machines(connection)
+    machines, waiting = placements.machines(connection), placements.waiting(connection)
     limits = {"max_running": rules.max_running, "max_wait": rules.max_wait}
     round_ = place(
         machines, [e.wanted for e in found], policy(rules.placement), used=placements.used(connection), **limits
     )
-    ahead = outlooks(machines, round_, datetime.now(UTC), **limits)
+    ahead = outlooks(machines, round_, datetime.now(UTC), waiting=waiting, **limits)
     return Survey(
         entries={e.wanted.id: e for e in found},
         machines=machines,
+        waiting=waiting,
         round=round_,
         outlooks={outlook.training: outlook for outlook in ahead},
     )

@@ -52,6 +52,9 @@ def _round(view: Overview) -> str:
     have = f"{view.gathered:,} of {counted(view.quorum, 'image')}"
     if not view.open and not view.leased:
         return f"closing iteration {view.iteration:,} ({have}). Nothing to do."
+    if not view.workers_online and view.workers_waiting:
+        those = "1 has joined and is" if view.workers_waiting == 1 else f"{view.workers_waiting} have joined and are"
+        return f"waiting for workers: {those} given a shift now. Nothing to do."
     if not view.workers_online:
         return f"waiting for workers: 0 online, 1 needed. Next: start one with {WORKER}"
     units = f"{counted(view.leased, 'unit')} {'is' if view.leased == 1 else 'are'} being computed"

@@ -90,7 +90,7 @@ def install_functions(connection: psycopg.Connection) -> None:
         return
     with connection.transaction():
         connection.execute("DROP SCHEMA IF EXISTS student, watch CASCADE")
-        connection.execute("DROP VIEW IF EXISTS classgan.ledger CASCADE")
+        connection.execute("DROP VIEW IF EXISTS classgan.ledger, classgan.waiting CASCADE")
         connection.execute("""
             DO $$ DECLARE f regprocedure; BEGIN
                 FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'classgan'::regnamespace LOOP

@@ -145,6 +145,14 @@ workers = Table(
     comment="One row a machine and device; its latest start.",
 )
 
+joined = Table(
+    "joined",
+    metadata,
+    Column("name", Text, primary_key=True),
+    now("last_seen"),
+    comment="One row a Prefect worker of the students' pool: when Prefect last heard of it.",
+)
+
 placements = Table(
     "placements",
     metadata,

@@ -14,6 +14,7 @@ from prefect.exceptions import PrefectException
 from prefect.states import Crashed
 
 from gan_core.settings import settings
+from tasks.background.shifts import online_workers
 from tasks.background.supply_shifts import top_up
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("classgan.queue")
 
 SECONDS = 2.0  # between looks
+HEARD = 5  # looks between two at the workers that Prefect hears of
 TRAIN = "train/train"
 
 
@@ -48,13 +50,17 @@ def kept_queue(url: str, reaching: Callable[[], AbstractContextManager[None]] = 
 def _keep(url: str, reaching: Callable[[], AbstractContextManager[None]], ended: threading.Event) -> None:
     from gan_core.errors import GanError
     from gan_core.store.engine import Link
+    from gan_core.store.scheduler import placements
 
-    complained = False
+    complained, looks = False, 0
     with reaching(), Link(url, should_stop=ended.is_set) as link, get_client(sync_client=True) as client:
         while not ended.wait(SECONDS):
             try:
                 link.call(lambda c: advance(c, client))
-                complained = False
+                if looks % HEARD == 0:
+                    names = [worker.name for worker in online_workers(client)]
+                    link.call(lambda c, names=names: placements.heard(c, names))
+                complained, looks = False, looks + 1
             except GanError as exc:
                 log.warning("The queue could not read trainings and machines: %s", exc)
             except Exception as exc:  # noqa: BLE001  whatever it is, the next look may go better

@@ -10,8 +10,10 @@ from prefect.client.schemas.filters import (
     FlowRunFilterEndTime,
     FlowRunFilterState,
     FlowRunFilterStateType,
+    WorkerFilter,
+    WorkerFilterStatus,
 )
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun, StateType, Worker, WorkerStatus
 from prefect.exceptions import ObjectNotFound
 
 POOL = "students"
@@ -20,6 +22,12 @@ SHIFT = "gradient-compute/shift"
 # The same flow in pods; `classgan kubernetes pool` makes pool and deployment.
 CLUSTER_POOL = "kubernetes"
 CLUSTER_SHIFT = "gradient-compute/shift-kubernetes"
+
+
+def online_workers(client: SyncPrefectClient) -> list[Worker]:
+    """The students' workers of which Prefect hears, with a shift or without."""
+    online = WorkerFilter(status=WorkerFilterStatus(any_=[WorkerStatus.ONLINE]))
+    return client.read_workers_for_work_pool(POOL, worker_filter=online)
 
 
 def runs_of(

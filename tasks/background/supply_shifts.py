@@ -6,13 +6,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import WorkerFilter, WorkerFilterStatus
-from prefect.client.schemas.objects import StateType, WorkerStatus
+from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
 from tasks.background.crash_vanished import crash, vanished_shifts
-from tasks.background.shifts import POOL, SHIFT, runs_of_shifts
+from tasks.background.shifts import SHIFT, online_workers, runs_of_shifts
 from tasks.background.supply_pods import top_up_pods
 
 log = logging.getLogger("classgan.supply")
@@ -97,9 +96,7 @@ def _supply(ended: threading.Event, cluster: Cluster) -> None:
 
 def top_up(client: SyncPrefectClient) -> int:
     """Create the shifts that are missing now; returns how many."""
-    online = client.read_workers_for_work_pool(
-        POOL, worker_filter=WorkerFilter(status=WorkerFilterStatus(any_=[WorkerStatus.ONLINE]))
-    )
+    online = online_workers(client)
     # A run that is taken and never begins waits for nobody: who hoards such runs must not keep the others without one.
     waiting, taken = (
         runs_of_shifts(client, StateType.SCHEDULED),

@@ -9,6 +9,7 @@ import pytest
 from gan_core.scheduler.survey import Rules, look
 from gan_core.store import student
 from gan_core.store.migrate import add_student
+from gan_core.store.scheduler import placements
 
 
 @pytest.fixture
@@ -24,6 +25,31 @@ def test_a_submission_says_where_it_stands_and_the_same_key_is_one_training(clas
     )
     text = classgan("submit", "demo", "--name", "big", "--gpus", "2", "--memory", "8192")
     assert "No machine of this class has 2 GPUs with 8,192 MB of memory each (the largest: no GPU)" in text
+
+
+def test_machines_that_have_joined_are_seen_before_their_first_shift(classgan, connection, desk):
+    """Prefect hears of them every ten seconds; a shift they get once something waits for them."""
+    connection.execute("UPDATE classgan.workers SET last_seen = now() - interval '1 hour'")
+    assert "Needs 1 worker; no such workers are online, 1 is known" in classgan("submit", "demo", "--name", "early")
+    for login in ("ada", "grace"):
+        add_student(connection, login, login.title())
+    placements.heard(connection, ["ada", "grace-laptop", "desk"])
+    text = classgan("submit", "demo", "--name", "mine")
+    assert "3 workers have joined and are brought in now; it starts within seconds if they are what it needs" in text
+    shown = json.loads(classgan("status", "--json"))["workers"]
+    assert {(w["name"], w["student"], w["seconds_silent"] < 20) for w in shown} == {
+        ("ada", "Ada", True), ("grace-laptop", "Grace", True), ("desk", "instructor", True)
+    }  # fmt: skip
+    connection.execute("UPDATE classgan.workers SET last_seen = now()")  # its shift has begun
+    assert placements.waiting(connection) == 2
+    connection.execute("UPDATE classgan.joined SET last_seen = now() - interval '31 seconds'")
+    assert placements.waiting(connection) == 0
+
+
+def test_each_device_of_a_worker_is_its_machine(connection, desk):
+    connection.execute("UPDATE classgan.workers SET name = 'desk cuda:0'")
+    placements.heard(connection, ["desk"])
+    assert placements.waiting(connection) == 0
 
 
 @pytest.mark.parametrize(

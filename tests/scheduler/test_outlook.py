@@ -13,9 +13,9 @@ from gan_core.scheduler.placement.table import PLACEMENTS
 NOW = datetime.now(UTC)
 
 
-def told(machines, wanted, max_running=3, max_wait=3_600.0):
+def told(machines, wanted, max_running=3, max_wait=3_600.0, waiting=0):
     round_ = place(machines, wanted, PLACEMENTS["balanced"], max_running=max_running, max_wait=max_wait)
-    return outlooks(machines, round_, NOW, max_running=max_running, max_wait=max_wait)
+    return outlooks(machines, round_, NOW, max_running=max_running, max_wait=max_wait, waiting=waiting)
 
 
 def running(number, images, **more):
@@ -51,6 +51,20 @@ def test_a_gang_that_is_larger_than_the_class_ever_was():
     (outlook,) = told([Machine(id=n) for n in range(2)], [Wanted(id=1, min_workers=3)])
     assert outlook.never
     assert outlook.reason == "needs 3 workers, but the class has only 2; it waits until more join"
+
+
+def test_workers_that_have_joined_and_have_no_shift_yet_are_brought_in():
+    """What they can do is known once they have one; until then nobody says "never" of them."""
+    away = [Machine(id=n, online=False) for n in range(3)]
+    for machines in ([], away):
+        (outlook,) = told(machines, [Wanted(id=1, min_workers=2)], waiting=3)
+        assert not outlook.never
+        assert outlook.reason == (
+            "3 workers have joined and are brought in now; it starts within seconds if they are what it needs"
+        )
+        assert outlook.estimate() == "unknown"
+    (outlook,) = told(away, [Wanted(id=1, min_workers=5)], waiting=1)
+    assert outlook.reason == "needs 5 workers, but the class has only 3; it waits until more join"
 
 
 def test_machines_that_are_known_and_away():

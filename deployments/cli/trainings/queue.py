@@ -105,7 +105,7 @@ def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")]
         )
     entry = next((entry for entry in seen.entries.values() if entry.wanted.name == name), None)
     reason = seen.reason(entry.wanted.id) if entry else ""
-    never = cannot_ever(entry.wanted, seen.machines) if entry else ""
+    never = cannot_ever(entry.wanted, seen.machines) if entry and not seen.waiting else ""
     if as_json:
         print_json({"name": name, "reason": reason, "never": never, "placements": past})
         return

@@ -69,6 +69,22 @@ def machines(connection: Connection) -> list[Machine]:
     return found
 
 
+def heard(connection: Connection, names: Collection[str]) -> None:
+    """Note that Prefect hears of these workers, whether they have a shift or not."""
+    connection.execute(
+        "INSERT INTO classgan.joined (name) SELECT DISTINCT left(n, 100) FROM unnest(%s::text[]) AS n"
+        " ON CONFLICT (name) DO UPDATE SET last_seen = now()",
+        (list(names),),
+    )
+    connection.execute("DELETE FROM classgan.joined WHERE last_seen < now() - interval '1 day'")
+
+
+def waiting(connection: Connection) -> int:
+    """Workers that are there and have no shift; what they can do is known once they have one."""
+    row = connection.execute("SELECT count(*) FROM classgan.waiting").fetchone()
+    return row[0] if row else 0
+
+
 def gpus_of(device: str, hardware: object) -> tuple[int, int]:
     """GPUs that a worker computes on, and the memory of the smallest in MB.
 

@@ -85,6 +85,7 @@ class Overview:
     open: int  # units that wait for a worker
     leased: int  # units that a worker has
     workers_online: int  # heard of within 20 seconds
+    workers_waiting: int  # joined, and without a shift
     leader: str | None  # host and process of the coordinator that leads
     leader_silent: float  # seconds since its last heartbeat
     standbys: tuple[str, ...]
@@ -155,16 +156,22 @@ def suspend(connection: Connection, student_id: int, reason: str) -> None:
 
 
 def workers(connection: Connection, training: str = "") -> list[WorkerRow]:
-    """Every machine, the most images first; counted are those of one training, or of all."""
+    """Every machine, the most images first; counted are those of one training, or of all. One that has joined and has
+    no shift yet is there, too.
+    """
     with connection.cursor(row_factory=class_row(WorkerRow)) as cursor:
         return cursor.execute(
             "SELECT w.name, s.display_name AS student, w.device, w.images_per_second, w.message,"
-            " extract(epoch FROM now() - w.last_seen)::float AS seconds_silent,"
+            " least(extract(epoch FROM now() - w.last_seen), min(j.seconds_silent))::float AS seconds_silent,"
             " coalesce(sum(c.units), 0)::bigint AS units, coalesce(sum(c.images), 0)::bigint AS images"
             " FROM classgan.workers AS w JOIN classgan.students AS s ON s.id = w.student_id"
             " LEFT JOIN classgan.contributions AS c ON c.worker_id = w.id AND c.verdict = 'accepted' AND (%s = '' OR"
             "   c.training_id = (SELECT id FROM classgan.trainings WHERE name = %s))"
-            " GROUP BY w.id, s.id ORDER BY images DESC, w.name",
+            " LEFT JOIN classgan.waiting AS j ON j.name = w.name OR starts_with(w.name, j.name || ' ')"
+            " GROUP BY w.id, s.id UNION ALL"
+            " SELECT j.name, j.student, '', NULL, 'has joined, and waits for work', j.seconds_silent, 0, 0 FROM classgan.waiting AS j"
+            " WHERE NOT EXISTS (SELECT FROM classgan.workers AS w WHERE w.name = j.name OR starts_with(w.name, j.name || ' '))"
+            " ORDER BY images DESC, name",
             (training, training),
         ).fetchall()
 
@@ -221,6 +228,7 @@ def overview(connection: Connection, name: str) -> Overview | None:
     round_ = connection.execute(
         "SELECT coalesce(sum(images) FILTER (WHERE state = 'done'), 0)::bigint, count(*) FILTER (WHERE state = 'open'),"
         " count(*) FILTER (WHERE state = 'leased'), (SELECT count(*) FROM classgan.workers WHERE last_seen > now() - interval '20 seconds'),"
+        " (SELECT count(*) FROM classgan.waiting),"
         " coalesce((SELECT quorum FROM classgan.iterations WHERE training_id = %s AND number = %s), 0)"
         " FROM classgan.units WHERE training_id = %s AND iteration = %s",
         (training_id, row[3], training_id, row[3]),
@@ -248,7 +256,8 @@ def overview(connection: Connection, name: str) -> Overview | None:
         open=round_[1],
         leased=round_[2],
         workers_online=round_[3],
-        quorum=round_[4],
+        workers_waiting=round_[4],
+        quorum=round_[5],
         leader=leader[0],
         leader_silent=leader[1],
         standbys=tuple(place for place, leads, silent in coordinators if not leads and silent < LEADER_AWAY),

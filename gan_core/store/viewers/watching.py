@@ -227,7 +227,7 @@ def overview(connection: Connection, training_id: int) -> Overview:
     """How this training stands, without naming any computer of the instructor's."""
     row = connection.execute(
         "SELECT t.name, t.state, t.message, t.iteration, t.images, t.position, t.data_images, r.quorum, r.gathered, r.open, r.leased,"
-        " (SELECT count(*) FROM watch.machines WHERE seconds_silent < 20),"
+        " (SELECT count(*) FROM watch.machines WHERE seconds_silent < 20), (SELECT machines FROM watch.waiting),"
         " coalesce((SELECT sum(images) / greatest(1, extract(epoch FROM now() - min(opened_at))) FROM watch.iterations"
         "   WHERE t.state = 'running' AND training_id = t.id AND images > 0 AND closed_at > now() - interval '1 minute'), 0)::float,"
         " (SELECT min(seconds_silent) FROM watch.coordinators WHERE training_id = t.id AND leads),"
@@ -243,9 +243,8 @@ def overview(connection: Connection, training_id: int) -> Overview:
         " WHERE training_id = %s AND closed_at IS NOT NULL AND contributions > 0 ORDER BY number DESC LIMIT 1",
         (training_id,),
     )
-    name, state, message, iteration, images, position, data_images, quorum, gathered, open_, leased, online, speed = (
-        row[:13]
-    )
+    name, state, message, iteration, images, position, data_images, quorum, gathered, open_, leased = row[:11]
+    online, waiting, speed, silent, standbys = row[11:]
     return Overview(
         name=name,
         state=TrainingState(state),
@@ -261,9 +260,10 @@ def overview(connection: Connection, training_id: int) -> Overview:
         open=open_,
         leased=leased,
         workers_online=online,
-        leader=None if row[13] is None else LEADER,
-        leader_silent=row[13] or 0.0,
-        standbys=("another coordinator",) * row[14],
+        workers_waiting=waiting,
+        leader=None if silent is None else LEADER,
+        leader_silent=silent or 0.0,
+        standbys=("another coordinator",) * standbys,
     )
 
 

@@ -71,3 +71,16 @@ LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
     WITH meant AS (UPDATE workers SET drained = left(p_by, 200) WHERE name = p_worker RETURNING id)
     SELECT count(*) FROM meant
 $$;
+
+-- Machines whose worker is there although no shift of theirs is: they are given one as soon as something waits for them.
+-- Read by whoever shows machines or explains a wait. A worker with several devices has a shift on each, called NAME DEVICE.
+CREATE VIEW classgan.waiting AS
+SELECT j.name, coalesce(s.display_name, '') AS student, extract(epoch FROM now() - j.last_seen)::float AS seconds_silent
+FROM classgan.joined AS j
+LEFT JOIN LATERAL (
+    SELECT display_name FROM classgan.students WHERE login = j.name OR starts_with(j.name, login || '-') ORDER BY length(login) DESC LIMIT 1
+) AS s ON true
+WHERE j.last_seen > now() - interval '30 seconds' AND NOT EXISTS (
+    SELECT FROM classgan.workers AS w
+    WHERE (w.name = j.name OR starts_with(w.name, j.name || ' ')) AND w.last_seen > now() - interval '20 seconds'
+);

@@ -30,6 +30,9 @@ CROSS JOIN LATERAL (
     FROM classgan.units WHERE training_id = t.id AND iteration = t.iteration
 ) AS u;
 
+CREATE VIEW watch.waiting AS
+SELECT count(*) AS machines FROM classgan.waiting;
+
 CREATE VIEW watch.coordinators AS
 SELECT training_id, leads, extract(epoch FROM now() - last_seen)::float AS seconds_silent FROM classgan.coordinators;
 
