@@ -14,11 +14,12 @@ from pydantic import Field
 
 from gan_core.errors import GanError
 from gan_core.settings import settings
+from tasks.background.shifts import OF
 from tasks.run_log import show_log
 
 
 def _run_name() -> str:
-    return f"shift of {settings().worker_name or 'a worker'}"
+    return f"{OF}{settings().worker_name or 'a worker'}"
 
 
 @flow(

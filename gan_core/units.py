@@ -88,7 +88,7 @@ class EventKind(StrEnum):
     """What a training's history tells beyond the ordinary."""
 
     SILENT = "silent"
-    """A lease ran out: nothing was heard of its worker."""
+    """A lease ran out, or a shift was killed: nothing was heard of its worker."""
     AGAIN = "again"
     """A worker took units over that another one had lost or given back."""
     BACKUP = "backup"

@@ -33,13 +33,15 @@ class Warden:
         self._complaint = ""
 
     def look(self) -> None:
-        """Look once. A cluster or a server that is away is only reported, once: the next look may go better."""
+        """Look once. Whatever goes wrong is only reported, once: the next look may go better."""
         try:
             self._follow(cluster.pods(self._namespace))
-        except (ClusterError, StackError, OSError) as exc:
-            if str(exc) != self._complaint:
-                self._complaint = str(exc)
-                self._say(self._complaint)
+        except Exception as exc:  # noqa: BLE001  pods must not lose their worker over an answer that nobody foresaw
+            foreseen = isinstance(exc, ClusterError | StackError | OSError)
+            complaint = str(exc) if foreseen else f"A look at the pods failed ({exc!r}); the next follows in seconds."
+            if complaint != self._complaint:
+                self._complaint = complaint
+                self._say(complaint)
         else:
             self._complaint = ""
 

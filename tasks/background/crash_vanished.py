@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Crashed
 
 from gan_core.settings import settings
-from tasks.background.shifts import runs_of_pods, runs_of_shifts
+from tasks.background.shifts import OF, runs_of_pods, runs_of_shifts
 
 log = logging.getLogger("classgan.housekeeping")
 
@@ -44,6 +44,17 @@ def vanished_shifts(client: SyncPrefectClient) -> set[UUID]:
 def _begun(run: FlowRun, otherwise: datetime) -> datetime:
     """When it began to run; when it was taken, if it hasn't begun."""
     return run.start_time or (run.state.timestamp if run.state else otherwise)
+
+
+def tell_lost(client: SyncPrefectClient, training: str, since: datetime) -> None:
+    """Write into a training's history which shifts have crashed since then, as their workers or `crash` said."""
+    from gan_core.store.coordinator import events
+    from gan_core.store.engine import connect
+
+    lost = [r.name.removeprefix(OF) for r in runs_of_shifts(client, StateType.CRASHED, ended_after=since)]
+    if lost:
+        with connect(settings().database_url) as connection:
+            events.note_lost_shifts(connection, training, lost)
 
 
 def crash(client: SyncPrefectClient, runs: Collection[UUID]) -> None:

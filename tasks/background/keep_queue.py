@@ -44,7 +44,7 @@ def kept_queue(url: str, reaching: Callable[[], AbstractContextManager[None]] = 
         yield
     finally:
         ended.set()
-        thread.join()
+        thread.join(SECONDS)  # it may be waiting for a server that is away, and has nothing to lose
 
 
 def _keep(url: str, reaching: Callable[[], AbstractContextManager[None]], ended: threading.Event) -> None:

@@ -18,6 +18,7 @@ from prefect.exceptions import ObjectNotFound
 
 POOL = "students"
 SHIFT = "gradient-compute/shift"
+OF = "shift of "  # a run is called so, with its worker's name
 
 # The same flow in pods; `classgan kubernetes pool` makes pool and deployment.
 CLUSTER_POOL = "kubernetes"

@@ -4,13 +4,14 @@ import logging
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
-from tasks.background.crash_vanished import crash, vanished_shifts
+from tasks.background.crash_vanished import crash, tell_lost, vanished_shifts
 from tasks.background.shifts import SHIFT, online_workers, runs_of_shifts
 from tasks.background.supply_pods import top_up_pods
 
@@ -45,7 +46,7 @@ class Cluster:
     """The pods of one training. A class that never asks for any never asks Prefect about them."""
 
     def __init__(self, training: str, pods: Callable[[], int]) -> None:
-        self._training, self._pods = training, pods
+        self.training, self._pods = training, pods
         self._is_used = self._has_complained = False
 
     def top_up(self, client: SyncPrefectClient, *, is_over: bool = False) -> None:
@@ -55,7 +56,7 @@ class Cluster:
         if not self._is_used:
             return
         try:
-            top_up_pods(client, self._training, wanted)
+            top_up_pods(client, self.training, wanted)
         except ObjectNotFound:
             if not self._has_complained:
                 log.warning(
@@ -67,7 +68,7 @@ class Cluster:
 
 
 def _supply(ended: threading.Event, cluster: Cluster) -> None:
-    complained, looks, suspects = False, 0, set()
+    complained, looks, suspects, told = False, 0, set(), datetime.now(UTC)
     with get_client(sync_client=True) as client:
         while True:
             try:
@@ -78,6 +79,8 @@ def _supply(ended: threading.Event, cluster: Cluster) -> None:
                 ):  # who is suspected twice in a row has vanished: after an outage everybody gets time to report
                     before, suspects = suspects, vanished_shifts(client)
                     crash(client, before & suspects)
+                    since, told = told, datetime.now(UTC)
+                    tell_lost(client, cluster.training, since)
                 complained, looks = False, looks + 1
             except Exception as exc:  # noqa: BLE001  whatever Prefect's client raises, the next look may go better
                 if not complained:

@@ -1,9 +1,12 @@
 """What the warden ends and what it says, look by look: the cluster and Prefect answer what the test wants."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
+from deployments.cli.server import kubernetes
 from deployments.kubernetes import cluster
 from deployments.kubernetes.pods import Fate, Pod
 from deployments.kubernetes.warden import Warden
@@ -79,3 +82,38 @@ def test_a_pod_that_works_for_a_run_that_is_over_ends(school, said, looks):
         assert school.has_job, look
         school.warden.look()
     assert not school.has_job
+
+
+def test_an_answer_that_nobody_foresaw_is_said_once_and_the_next_look_goes_on(school, monkeypatch):
+    said: list[str] = []
+    school.warden._say = said.append
+
+    def odd(namespace: str) -> list[Pod]:
+        raise KeyError("metadata")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "pods", odd)
+        for _ in range(2):
+            school.warden.look()
+    assert said == ["A look at the pods failed (KeyError('metadata')); the next follows in seconds."]
+    school.state = "CANCELLED"
+    school.warden.look()
+    assert not school.has_job
+
+
+def test_however_the_command_ends_prefects_worker_ends_with_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLASSGAN_HOME", str(tmp_path))
+    monkeypatch.setattr("deployments.prefect_settings.PREFECT", [sys.executable, "-S", "-c", "input()"])
+    monkeypatch.setattr(kubernetes, "_reach", lambda: {"PREFECT_API_URL": "http://127.0.0.1:9/api"})
+    started: list[subprocess.Popen] = []
+    real = subprocess.Popen
+
+    def popen(*arguments, **more):
+        started.append(real(*arguments, stdin=subprocess.PIPE, **more))
+        return started[-1]
+
+    monkeypatch.setattr(kubernetes.subprocess, "Popen", popen)
+    monkeypatch.setattr(Warden, "look", lambda warden: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        kubernetes.run_worker("classgan", 120)
+    assert started[0].poll() is not None

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from deployments.cli.server.up import terminated_as_interrupt
+from deployments.cli.server.up import class_of, terminated_as_interrupt, typed
 from deployments.local.postgres import Postgres, _short_folder
 from deployments.local.processes import endings
 from deployments.local.stack import STACK, LocalStack
 from gan_core.errors import StackError
+from gan_core.settings import settings
 from gan_core.store.engine import connect
 
 
@@ -164,3 +165,37 @@ def test_a_database_is_found_again_where_it_was_and_never_in_a_strangers_folder(
         sockets.unlink()
     assert elsewhere != sockets
     elsewhere.rmdir()
+
+
+# What `classgan up` says
+
+
+def test_its_commands_carry_the_home_that_another_terminal_would_not_know(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["/opt/bin/classgan", "up"])
+    monkeypatch.chdir(tmp_path)
+    for home, expected in (
+        (".classgan", "/opt/bin/classgan status"),
+        (str(tmp_path / ".classgan"), "/opt/bin/classgan status"),
+        (str(tmp_path / "my class"), f"CLASSGAN_HOME='{tmp_path}/my class' /opt/bin/classgan status"),
+    ):
+        monkeypatch.setenv("CLASSGAN_HOME", home)
+        settings.cache_clear()
+        assert typed("status") == expected
+
+
+def test_ctrl_c_is_answered_before_anything_is_waited_for(monkeypatch, capsys):
+    """The queue's thread may wait for a Prefect that doesn't answer: that took 15 s without a word."""
+    said: list[str] = []
+
+    @contextmanager
+    def queue_that_hangs(*arguments: object) -> Generator[None]:
+        try:
+            yield
+        finally:
+            said.append(capsys.readouterr().out)
+
+    monkeypatch.setattr("tasks.background.keep_queue.kept_queue", queue_that_hangs)
+    monkeypatch.setattr(LocalStack, "start", lambda stack: None)
+    with pytest.raises(KeyboardInterrupt), class_of(0):
+        raise KeyboardInterrupt
+    assert "Stopping: coordinators end their iteration (up to 3 s), workers their unit (up to 5 s)" in said[0]

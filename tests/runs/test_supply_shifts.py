@@ -2,14 +2,20 @@
 
 import threading
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from crowd import fill
 from prefect.client.schemas.objects import StateType
 
 from flows import housekeeping
+from gan_core.settings import settings
+from gan_core.store.coordinator import events
+from gan_core.units import EventKind
 from tasks.background import supply_shifts
+from tasks.background.crash_vanished import tell_lost
 from tasks.background.supply_shifts import Cluster, top_up
 
 
@@ -37,6 +43,25 @@ class PlayedPrefect:
 
     def update_flow_run(self, run: object, *, name: str) -> None:
         self.runs[run].name = name
+
+
+def test_a_shift_that_was_killed_is_told_of_in_the_history_of_whom_it_worked_for(
+    connection, database, monkeypatch, tiny
+):
+    """Also one whose lease had not run out, or that held nothing at the time."""
+    monkeypatch.setenv("CLASSGAN_DATABASE_URL", database)
+    settings.cache_clear()
+    fill(connection, 2, 3, tiny)  # a training in which both machines had units
+    ((name, worker),) = connection.execute(
+        "SELECT t.name, w.name FROM classgan.trainings AS t, classgan.workers AS w ORDER BY t.id, w.id LIMIT 1"
+    ).fetchall()
+    played = PlayedPrefect()
+    crashed = SimpleNamespace(id=uuid4(), name=f"shift of {worker}", state_type=StateType.CRASHED)
+    played.runs = {1: crashed, 2: SimpleNamespace(id=uuid4(), name="shift of nobody", state_type=StateType.CRASHED)}
+    tell_lost(played, name, datetime.now(UTC))
+    told = [e for e in events.latest(connection, name) if "ended without a word: it was killed" in e.text]
+    assert len(told) == 1
+    assert told[0].kind is EventKind.SILENT
 
 
 @pytest.fixture

@@ -160,9 +160,11 @@ def run_worker(namespace: str, patience: float) -> None:
             warden.look()
             _wait(worker, min(LOOK_SECONDS, max(1.0, patience)))
     except KeyboardInterrupt:
-        worker.send_signal(signal.SIGTERM)
-        worker.wait()
         return
+    finally:
+        if worker.poll() is None:
+            worker.send_signal(signal.SIGTERM)
+            worker.wait()
     raise StackError(f"Prefect's Kubernetes worker has ended with exit code {worker.returncode}; it said why above.")
 
 

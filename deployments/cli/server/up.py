@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -73,10 +74,10 @@ def up(
         class_of(3 if workers is None and class_file is None else workers or 0, class_file) as stack,
     ):
         if class_file is None:
-            join = f"{Path(sys.argv[0])} worker YOUR_NAME   (in another terminal, in this folder)"
+            join = f"{typed('worker YOUR_NAME')}   (in another terminal, in this folder)"
             login = []
         else:
-            join = "classgan students add NAME   (prints the invite for their machine)"
+            join = f"{typed('students add NAME')}   (prints the invite for their machine)"
             keep_private()
             login = [f"its login         {INSTRUCTOR}:{class_file.instructor_secret}"]
         lines = [
@@ -84,7 +85,7 @@ def up(
             *login,
             f"start a training  {stack.ui}/deployments  → train → Run → Custom run",
             f"join a worker     {join}",
-            f"look              {Path(sys.argv[0])} status",
+            f"look              {typed('status')}",
             f"logs              {stack.logs}",
             "stop              Ctrl-C",
         ]
@@ -96,6 +97,15 @@ def up(
                 time.sleep(REFRESH)
         except KeyboardInterrupt:
             return
+
+
+def typed(words: str) -> str:
+    """A command of ours as it is typed in another terminal, which may know nothing of this one's CLASSGAN_HOME."""
+    from gan_core.settings import Settings, settings
+
+    home = settings().home.resolve()
+    is_usual = home == Settings.model_fields["home"].default.resolve()
+    return f"{'' if is_usual else f'CLASSGAN_HOME={shlex.quote(str(home))} '}{Path(sys.argv[0])} {words}"
 
 
 @commands.command()
@@ -130,7 +140,7 @@ def worker(name: Annotated[str, typer.Argument(help="Your name: small letters, d
 
 @contextmanager
 def class_of(workers: int, class_file: ClassFile | None = None) -> Generator[LocalStack]:
-    from deployments.local.stack import DRAIN_SECONDS, LocalStack
+    from deployments.local.stack import LocalStack
     from gan_core.settings import settings
 
     with console.status("starting") as status:
@@ -153,11 +163,22 @@ def class_of(workers: int, class_file: ClassFile | None = None) -> Generator[Loc
 
     try:
         with kept_queue(stack.database, lambda: reaching(stack)):
-            yield stack
+            try:
+                yield stack
+            finally:
+                with suppress(OSError):  # the terminal may be gone: that is why we stop
+                    console.print(stopping(), soft_wrap=True)
     finally:
-        with suppress(OSError):  # the terminal may be gone: that is why we stop
-            console.print(f"Stopping; workers finish their unit first, up to {DRAIN_SECONDS} s …")
         stack.stop()
+
+
+def stopping() -> str:
+    from deployments.local.stack import DRAIN_SECONDS, PAUSE_SECONDS
+
+    return (
+        f"Stopping: coordinators end their iteration (up to {PAUSE_SECONDS} s), workers their unit (up to {DRAIN_SECONDS} s), "
+        "then servers and PostgreSQL; half a minute at the very most. Ctrl-C again: at once."
+    )
 
 
 def look_after(stack: LocalStack) -> None:

@@ -1,5 +1,6 @@
 """A training's history in sentences: what happened beyond the ordinary."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -28,6 +29,17 @@ class Event:
 
 def note(connection: Connection, training_id: int, iteration: int, kind: EventKind, text: str) -> None:
     connection.execute("SELECT classgan.note(%s, %s, %s, %s)", (training_id, iteration, kind, text))
+
+
+def note_lost_shifts(connection: Connection, training: str, workers: Collection[str]) -> None:
+    """Tell of these workers, as far as they had units of this training, that their shift was killed."""
+    connection.execute(
+        "SELECT classgan.note(t.id, t.iteration, %s, 'The shift of ' || classgan.called(w.id) ||"
+        " ' ended without a word: it was killed, or its machine vanished. What it held goes to others.')"
+        " FROM classgan.trainings AS t, classgan.workers AS w WHERE t.name = %s AND w.name = ANY(%s)"
+        " AND EXISTS (SELECT FROM classgan.leases AS l WHERE l.worker_id = w.id AND l.training_id = t.id)",
+        (EventKind.SILENT, training, list(workers)),
+    )
 
 
 def latest(connection: Connection, training: str = "", limit: int = 50, after: int = 0) -> list[Event]:
