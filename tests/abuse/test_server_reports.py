@@ -2,10 +2,13 @@
 
 import json
 import re
+import threading
 import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from gated import Gate, event
+from gated import HTTP, SECRETS, STUDENTS, Gate, event
 from poll import wait_until
 from websockets.exceptions import ConnectionClosed
 
@@ -178,3 +181,20 @@ def test_a_student_does_not_fill_the_disk(gate):
     answers = [gate.call("alan", "POST", "/logs/", [full] * 150).status_code for _ in range(4)]
     assert answers[0] == 201
     assert answers[-1] == 429
+
+
+def test_of_thirty_heartbeats_in_the_same_moment_none_is_refused(gate):
+    """Prefect's SQLite lets one write at a time; of 30 at once it answered 26 with 503."""
+    names = [STUDENTS[n % len(STUDENTS)] for n in range(30)]
+    barrier = threading.Barrier(len(names))
+
+    def beat(number: int) -> int:
+        login = names[number]
+        body = {"name": f"{login}-{number}", "heartbeat_interval_seconds": 10}
+        barrier.wait(60)
+        url = f"{gate.url}/api/work_pools/students/workers/heartbeat"
+        return HTTP.post(url, json=body, auth=(login, SECRETS[login])).status_code
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = Counter(pool.map(beat, range(len(names))))
+    assert set(answers) <= {200, 204}, answers

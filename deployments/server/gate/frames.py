@@ -4,7 +4,9 @@ Like over HTTP, no frame is passed on as it came: each is checked and written an
 the socket stays open, since Prefect's client would lose all later events with it.
 """
 
+import asyncio
 import json
+import random
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -27,6 +29,7 @@ WORKER_EVENTS = ("started", "stopped", "submitted-flow-run", "executed-flow-run"
 OUT_EVENTS = ("prefect.flow-run.Cancelling", "prefect.flow-run.Suspended")
 NAMESPACE = UUID("4f8e0c0e-6f2c-4b53-8f2b-6f6a2f1f6f57")  # of event ids
 KIND = "gan-student"
+SPREAD = 1.0  # seconds over which frames are spread that come in the same moment: after a restart all workers say hello
 
 Rewrite = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 
@@ -84,6 +87,7 @@ class StudentSocket:
                 "requested_capabilities": [WORKER_HEARTBEAT_CAPABILITY, WORK_POOL_SNAPSHOT_CAPABILITY],
                 "create_pool_if_not_found": False,
             }
+        await asyncio.sleep(random.uniform(0, SPREAD))
         self._is_first = False
         return {"type": wanted, "id": frame.get("id"), "sent_at": datetime.now(UTC).isoformat(), "payload": payload}
 

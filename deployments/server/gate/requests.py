@@ -86,7 +86,8 @@ class StudentApi:
     async def _pass(self, ask: Ask, method: str, path: str, body: Any = None) -> Answer:
         response = await self._inner.call(method, path, body, ask.headers)
         kind = response.headers.get("content-type", "application/json").encode()
-        return Answer(response.status_code, response.content, ((b"content-type", kind),))
+        again = ((b"retry-after", b"1"),) if response.status_code == 503 else ()  # else clients wait ever longer
+        return Answer(response.status_code, response.content, ((b"content-type", kind), *again))
 
     # What belongs to nobody
 

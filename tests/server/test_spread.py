@@ -1,0 +1,82 @@
+"""Many ask in the same moment, as after a restart of the class: the gate lets one after the other write, and asks again."""
+
+import asyncio
+import json
+
+import pytest
+
+from deployments.server.gate import runs
+from deployments.server.gate.frames import StudentSocket
+from deployments.server.gate.logins import Person
+from deployments.server.gate.runs import Inner
+
+HEARTBEAT = "/work_pools/students/workers/heartbeat"
+
+
+class OneWriter:
+    """Like Prefect on SQLite under load: whoever writes while another one does is refused, and so is every fifth anyhow."""
+
+    def __init__(self) -> None:
+        self.busy, self.asked = False, 0
+
+    async def __call__(self, scope, receive, send) -> None:
+        self.asked += 1
+        writes = scope["method"] != "GET"
+        refused = writes and (self.busy or self.asked % 5 == 0)
+        if not refused and writes:
+            self.busy = True
+            await asyncio.sleep(0.002)
+            self.busy = False
+        status = 503 if refused else 200
+        await send(
+            {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}
+        )
+        await send({"type": "http.response.body", "body": json.dumps({"status": status}).encode()})
+
+
+@pytest.mark.parametrize("count", [30, 100])
+def test_of_many_heartbeats_in_the_same_moment_none_is_refused(monkeypatch, count):
+    monkeypatch.setattr(runs, "PAUSES", (0.01,) * 5)
+    app = OneWriter()
+
+    async def beat_at_once() -> list[int]:
+        inner = Inner(app, "a:b")
+        answers = await asyncio.gather(*(inner.call("POST", HEARTBEAT, {"name": str(n)}) for n in range(count)))
+        return [answer.status_code for answer in answers]
+
+    assert asyncio.run(beat_at_once()) == [200] * count
+    assert app.asked < 2 * count
+
+
+def test_who_is_refused_again_and_again_is_told_so_and_whoever_only_reads_waits_for_nobody(monkeypatch):
+    monkeypatch.setattr(runs, "PAUSES", (0.0,) * 3)
+    app = OneWriter()
+
+    async def ask() -> tuple[int, int]:
+        app.busy = True
+        inner = Inner(app, "a:b")
+        return (await inner.call("GET", "/health")).status_code, (await inner.call("POST", HEARTBEAT)).status_code
+
+    assert asyncio.run(ask()) == (200, 503)
+    assert app.asked == 1 + 3
+
+
+def test_workers_that_say_hello_in_the_same_moment_are_let_in_one_after_the_other(monkeypatch):
+    waits: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("deployments.server.gate.frames.asyncio.sleep", note)
+
+    async def hello() -> None:
+        for n in range(30):
+            person = Person(login=f"s{n}", secret_hash="")
+            path = "/api/work_pools/students/workers/connect"
+            socket = StudentSocket(person, path, None, list)  # ty: ignore[invalid-argument-type]
+            frame = {"type": "worker.hello.v1", "payload": {"worker_name": f"s{n}", "heartbeat_interval_seconds": 10}}
+            assert await socket.frame(json.dumps(frame)) is not None
+
+    asyncio.run(hello())
+    assert len(waits) == 30
+    assert max(waits) - min(waits) > 0.3
