@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ def keep_to(home: Path) -> None:
     """Let libraries keep their own files in the class's folder, not in the user's home. Call it before they are imported."""
     for name, value in own_folders(home).items():
         os.environ.setdefault(name, value)
+    with suppress(OSError):  # Prefect makes its own folder, but none above it
+        Path(os.environ["PREFECT_HOME"]).parent.mkdir(parents=True, exist_ok=True)
 
 
 def own_folders(home: Path) -> dict[str, str]:

@@ -33,6 +33,7 @@ from deployments.student.locked_process import lock
 from gan_core.settings import settings
 
 COMMAND = f'"{sys.executable}" -P -m deployments.student.locked_process'  # Prefect's engine, locked
+PATIENCE = 5.0  # seconds without an answer of the class server, after which it is said
 PAUSE_AFTER_FAULT = 5.0  # seconds: what made a shift fail may pass, or was a login's end, which the server soon knows
 
 
@@ -110,6 +111,8 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
         await self._while_reachable(super().sync_with_backend, None)
 
     async def _while_reachable(self, ask: Any, otherwise: Any) -> Any:
+        # Prefect's client asks again by itself for a long time, and says nothing.
+        patience = asyncio.get_running_loop().call_later(PATIENCE, self._say_away, f"for {PATIENCE:.0f} s")
         try:
             answer = await ask()
         except (httpx.TransportError, httpx.HTTPStatusError) as exc:
@@ -121,16 +124,19 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
                     )
                 self._is_refused = True
                 raise
-            if not self._is_away:
-                self._logger.warning(
-                    "The class server does not answer (%s). Waiting for it; a running unit goes on.", exc
-                )
-            self._is_away = True
+            self._say_away(str(exc))
             return otherwise
+        finally:
+            patience.cancel()
         if self._is_away:
             self._logger.warning("The class server is back.")
         self._is_away = False
         return answer
+
+    def _say_away(self, why: str) -> None:
+        if not self._is_away:
+            self._logger.warning("The class server does not answer (%s). Waiting for it; a running unit goes on.", why)
+        self._is_away = True
 
     async def run(
         self,

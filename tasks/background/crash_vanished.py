@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Crashed
 
 from gan_core.settings import settings
-from tasks.background.shifts import OF, runs_of_pods, runs_of_shifts
+from tasks.background.shifts import OF, SHIFT, runs_of, runs_of_pods, runs_of_shifts
 
 log = logging.getLogger("classgan.housekeeping")
 
@@ -51,7 +51,7 @@ def tell_lost(client: SyncPrefectClient, training: str, since: datetime) -> None
     from gan_core.store.coordinator import events
     from gan_core.store.engine import connect
 
-    lost = [r.name.removeprefix(OF) for r in runs_of_shifts(client, StateType.CRASHED, ended_after=since)]
+    lost = [r.name.removeprefix(OF) for r in runs_of(client, SHIFT, StateType.CRASHED, ended_after=since)]
     if lost:
         with connect(settings().database_url) as connection:
             events.note_lost_shifts(connection, training, lost)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deployments.cli import main
+from deployments.prefect_settings import clean_environment
 from gan_core.networks import generators
 from gan_core.networks.update import initial_state
 from gan_core.settings import settings
@@ -176,3 +177,22 @@ def test_what_is_made_lies_where_the_setting_says(classgan, cache, monkeypatch, 
     assert code == 0, text
     assert (tmp_path / "elsewhere" / "local" / "generator.safetensors").exists()
     assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_there", [False, True], ids=["missing", "not to be written"])
+def test_no_command_needs_the_users_home(database, tmp_path, is_there):
+    """Prefect, once imported, made a folder there or warned that it can't."""
+    home = tmp_path / "home"
+    if is_there:
+        home.touch()  # for root, too, nothing can be written below a file
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "deployments.cli", "resume", "nonsense"],
+        cwd=tmp_path,
+        env={**clean_environment(), "HOME": str(home), "CLASSGAN_DATABASE_URL": database},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.startswith("classgan: There is no training called 'nonsense'."), done.stderr
+    assert home.exists() == is_there

@@ -180,7 +180,9 @@ def _summarise(link: Link, name: str, plan: Plan, started: float) -> None:
             distance = distance_of(plan, generator.average, train_evaluator(images))
             quality = f"{distance:.1f}  (1.6 is perfect, about 10 well readable, 1,800 noise)"
             lines.append(("Frechet distance", quality))
-    who = ", ".join(f"{w.name} {counted(w.units, 'unit')}" for w in link.call(lambda c: ledger.workers(c, name)) if w.units)
+    who = ", ".join(
+        f"{w.name} {counted(w.units, 'unit')}" for w in link.call(lambda c: ledger.workers(c, name)) if w.units
+    )
     lines += [
         ("iterations", f"{row.iteration} of {row.images / max(1, row.iteration):,.0f} images"),
         ("images seen", f"{row.images:,}"),
