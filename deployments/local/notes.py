@@ -38,8 +38,9 @@ class Notes(BaseModel):
     is_up: bool = False  # all of it was started
     ill: list[Illness] = []
 
-    def write(self, home: Path) -> None:
+    def write(self, home: Path) -> "Notes":
         write_private(home / "stack.json", self.model_dump_json().encode())  # the URL may hold a password
+        return self
 
     @property
     def is_alive(self) -> bool:

@@ -63,6 +63,13 @@ def with_variable(name: str, value: str) -> list[psutil.Process]:
     return found
 
 
+def is_engine(process: psutil.Process) -> bool:
+    """Whether this is a flow run of the instructor's."""
+    with suppress(psutil.Error):
+        return "prefect.engine" in process.cmdline()
+    return False
+
+
 def stop_trees(roots: Sequence[subprocess.Popen[bytes]], patience: float, hurry: threading.Event) -> None:
     """Interrupt these processes all at once, give them time to end in order, then kill what is left of their trees."""
     tree = [process for root in roots for process in tree_of(root.pid)]

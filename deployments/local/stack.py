@@ -23,7 +23,7 @@ import psutil
 from deployments.local.notes import Notes, identity, is_process, no_class, notes_in
 from deployments.local.parts import Part, Process
 from deployments.local.postgres import Postgres
-from deployments.local.processes import calmly, end, free_port, stop_trees, tree_of, with_variable
+from deployments.local.processes import calmly, end, free_port, is_engine, stop_trees, tree_of, with_variable
 from deployments.prefect_api import PrefectApi
 from deployments.prefect_settings import (
     CLIENT,
@@ -292,7 +292,7 @@ class LocalStack:
         """Coordinators first, while the students' machines still work, so that their iteration can end: Prefect's own
         worker would kill them at once.
         """
-        engines = [p for p in with_variable(STACK, self._mark) if _is_engine(p)]
+        engines = [p for p in with_variable(STACK, self._mark) if is_engine(p)]
         for process in engines:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGINT)
@@ -374,9 +374,7 @@ class LocalStack:
         )
 
     def _remember(self) -> None:
-        notes = self._notes()
-        notes.write(self.home)
-        self._noted = notes
+        self._noted = self._notes().write(self.home)
 
     def _serve(self) -> None:
         """Start Prefect's own server, for a class that nobody else reaches."""
@@ -400,9 +398,3 @@ class LocalStack:
             elif ended or time.monotonic() > deadline:
                 raise StackError(f"The Prefect server did not start; {self.logs / 'prefect-server.log'} says why.")
             time.sleep(0.1)
-
-
-def _is_engine(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):
-        return "prefect.engine" in process.cmdline()
-    return False
