@@ -22,6 +22,7 @@ FIXED = frozenset(
         "data_version",
         "image_size",
         "channels",
+        "background",
         "mirror",
         "model",
         "latent_dim",
@@ -46,7 +47,7 @@ class Plan(BaseModel):
         str,
         Field(
             pattern=r"^(digits|folder:.+|zip:.+|celeba(:[^#]+)?(#\w+)?|huggingface:[\w.-]+/.+|torchvision:\w+)$",
-            description="Images to learn from: `digits` (5,000 handwritten digits, offline), `folder:PATH` or `zip:PATH` of JPEG/PNG, "
+            description="Images to learn from: `digits` (5,000 handwritten digits, offline), `folder:PATH` or `zip:PATH` of pictures, "
             "`celeba` or `celeba:PATH` (faces), `huggingface:OWNER/NAME`, `torchvision:NAME`. See data.md.",
         ),
     ] = "digits"
@@ -60,6 +61,13 @@ class Plan(BaseModel):
     ] = ""
     image_size: Annotated[Literal[32, 64, 128], Field(description="Height and width of the images, in pixels.")] = 32
     channels: Annotated[Literal[1, 3], Field(description="1 for grey images, 3 for colour.")] = 1
+    background: Annotated[
+        str,
+        Field(
+            pattern=r"^#[0-9a-f]{6}$",
+            description="Colour under transparent pixels, as #rrggbb in small letters. Default: white.",
+        ),
+    ] = "#ffffff"
     mirror: Annotated[
         bool, Field(description="Show half of the images mirrored. Good for faces, wrong for digits.")
     ] = False

@@ -99,9 +99,12 @@ def worker_table(workers: list[ledger.WorkerRow]) -> Listing:
     return table
 
 
-def open_with_bar(plan: Plan, cache: Path):
-    """The plan's images; a bar shows the first use, which resizes them all. Data that isn't there shows none."""
-    from gan_core.data.images import open_images
+def open_with_bar(plan: Plan, cache: Path, began_with: str = ""):
+    """The plan's images, for a training that began with this fingerprint; a bar shows the first use, which resizes them all.
+
+    Data that isn't there shows none.
+    """
+    from gan_core.data.images import images_of
     from gan_core.settings import settings
 
     columns = TextColumn("preparing images"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
@@ -112,9 +115,8 @@ def open_with_bar(plan: Plan, cache: Path):
         bar.start()
         bar.update(task, completed=done, total=total)
 
-    place = {"cache": cache, "base": settings().data}
     try:
-        return open_images(plan.data, image_size=plan.image_size, channels=plan.channels, progress=show, **place)
+        return images_of(plan, cache, settings().data, began_with, progress=show)
     finally:
         if bar.live.is_started:
             bar.stop()

@@ -255,7 +255,8 @@ class Doctor:
 
     def data(self) -> str:
         """Whether this machine has the images of the trainings that run now, or can fetch them."""
-        from gan_core.data.images import find_source, open_images
+        from gan_core.data.decoding import Reading
+        from gan_core.data.images import find_source, images_of
         from gan_core.plan import checked_plan
         from gan_core.settings import settings
 
@@ -269,16 +270,12 @@ class Doctor:
             plan = checked_plan(training.plan)
             try:
                 if training.shards:  # fetched while it works: enough that it can be
-                    source = find_source(training.data_source or plan.data, settings().cache, settings().data)
+                    source = find_source(
+                        training.data_source or plan.data, Reading(plan.background), settings().cache, settings().data
+                    )
                     to_fetch.append(f"{name} ({counted(len(source.parts), 'file')})")
                     continue
-                open_images(
-                    plan.data,
-                    image_size=plan.image_size,
-                    channels=plan.channels,
-                    cache=settings().cache,
-                    base=settings().data,
-                )
+                images_of(plan, settings().cache, settings().data, training.data_fingerprint)
             except GanError as exc:
                 raise Doubt(f"training {name!r}: {exc}") from exc
         if to_fetch:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from gan_core.data.images import ImageSet, open_images, require_same_data
+from gan_core.data.images import ImageSet, images_of, require_same_data
 from gan_core.errors import PayloadError, StoreError, StoreUnreachable
 from gan_core.layout import PARTS, Vectors
 from gan_core.networks.gradients import contribute
@@ -170,8 +170,6 @@ class Checker:
 
     def _images_for(self, plan: Plan, waiting: checks.Waiting) -> ImageSet:
         if self._images is None:
-            self._images = open_images(
-                plan.data, image_size=plan.image_size, channels=plan.channels, cache=self._cache, base=self._data
-            )
+            self._images = images_of(plan, self._cache, self._data, waiting.data_fingerprint)
             require_same_data(self._images, waiting.data_fingerprint, waiting.data_images)
         return self._images

@@ -16,7 +16,7 @@ from gan_core.coordinator.checkpoints import Checkpoints, Snapshot
 from gan_core.coordinator.gates import Gates
 from gan_core.coordinator.leadership import Leadership
 from gan_core.coordinator.round import Gathered, Lengths, Round, deadline_after
-from gan_core.data.images import next_units, open_images
+from gan_core.data.images import images_of, next_units
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
 from gan_core.networks.gradients import warm_up
 from gan_core.networks.models import layout_of
@@ -91,22 +91,19 @@ class Coordinator:
     def _launch(self, row: trainings.TrainingRow) -> None:
         """Open the images, find the state, and let workers claim."""
         fingerprint = row.data_fingerprint
-        self.images = open_images(
-            row.data_source or self.plan.data,  # at the revision that it began with
-            image_size=self.plan.image_size,
-            channels=self.plan.channels,
-            cache=self._cache,
-            base=self._data,
-            progress=lambda done, total: self._step(),
+        self.images = images_of(
+            self.plan, self._cache, self._data, fingerprint, row.data_source, lambda done, total: self._step()
         )
         if fingerprint not in ("", self.images.fingerprint):
             raise TrainingError(
-                f"Training {self.name!r} began with other images (fingerprint {fingerprint}, here {self.images.fingerprint}). "
+                f"Training {self.name!r} began with other images (fingerprint {fingerprint}; here {self.images.facts}). "
                 "Restore them, or start a training with another name.",
             )
         if wanted := self.plan.data_version:
             self.link.call(
-                lambda c: versions.require_data(c, wanted, self.plan.data, self.images.fingerprint, len(self.images))
+                lambda c: versions.require_data(
+                    c, wanted, self.plan.data, self.images.fingerprint, self.images.facts, self.images.before
+                )
             )
         warm_up(self.plan)
         self.state = self._resume()

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
+from gan_core.data.decoding import Reading
 from gan_core.data.sources import LabelsOf, Part, Source, Where, folder_part, size_and_time, zip_part
 from gan_core.errors import DataError
 
@@ -35,7 +36,7 @@ def celeba(place: str, where: Where) -> Source:
             "fetched, and name its place: celeba:PATH."
         )
     name = "celeba" + (f":{path}" if path else "") + (f"#{attribute}" if attribute else "")
-    return Source(name, [_part(found, attribute)], fetched=True)
+    return Source(name, [_part(found, attribute, where.reading)], where.reading, fetched=True)
 
 
 def _usual(base: Path) -> Path | None:
@@ -49,7 +50,7 @@ def _given(path: Path) -> Path:
     return next((p for p in inside if p.exists()), path)
 
 
-def _part(path: Path, attribute: str) -> Part:
+def _part(path: Path, attribute: str, reading: Reading) -> Part:
     """The images, with labels if the table of attributes lies beside them."""
     table = next((p for p in (path.parent / ATTRIBUTES, path / ATTRIBUTES) if p.is_file()), None)
     if attribute and table is None:
@@ -59,9 +60,9 @@ def _part(path: Path, attribute: str) -> Part:
         )
     make = zip_part if path.suffix.lower() == ".zip" else folder_part
     if table is None:
-        return make(path)
+        return make(path, reading)
     wanted = attribute or ATTRIBUTE
-    return make(path, _labels(table, wanted), (wanted, size_and_time(table)))
+    return make(path, reading, _labels(table, wanted), (wanted, size_and_time(table)))
 
 
 def _labels(table: Path, attribute: str) -> LabelsOf:

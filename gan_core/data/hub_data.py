@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gan_core.data.decoding import Reading
 from gan_core.data.downloads import Remote, fetch
 from gan_core.data.image_cache import Files
-from gan_core.data.sources import Part, Source, Where, digest, picture, zip_files
+from gan_core.data.sources import Part, Source, Where, digest, zip_files
 from gan_core.errors import DataError
 
 PLACE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(/(?P<path>[^@]+?))?/?(@(?P<revision>[\w./-]+))?")
@@ -52,7 +53,8 @@ def huggingface(place: str, where: Where) -> Source:
         )
     folder = where.downloads / repo.replace("/", "--") / listing["commit"]
     parts = [_part(repo, listing, name, folder / name, where) for name in chosen]
-    return Source(f"huggingface:{repo}{f'/{path}' if path else ''}@{listing['commit']}", parts, fetched=True)
+    name = f"huggingface:{repo}{f'/{path}' if path else ''}@{listing['commit']}"
+    return Source(name, parts, where.reading, fetched=True)
 
 
 def _chosen(files: Sequence[str], path: str) -> list[str]:
@@ -121,7 +123,9 @@ def _part(repo: str, listing: dict[str, Any], name: str, path: Path, where: Wher
     size, sha256, sha1 = listing["files"][name]
     url = hf_hub_url(repo, name, repo_type=listing["kind"], revision=listing["commit"], endpoint=constants.ENDPOINT)
     remote = Remote(url, size, sha256, sha1)
-    opened = zip_files if name.endswith(".zip") else partial(_parquet_files, url=url)
+    opened = partial(zip_files, reading=where.reading)
+    if not name.endswith(".zip"):
+        opened = partial(_parquet_files, reading=where.reading, url=url)
 
     @contextmanager
     def files() -> Generator[Files]:
@@ -134,7 +138,7 @@ def _part(repo: str, listing: dict[str, Any], name: str, path: Path, where: Wher
 
 
 @contextmanager
-def _parquet_files(path: Path, url: str) -> Generator[Files]:
+def _parquet_files(path: Path, reading: Reading, url: str) -> Generator[Files]:
     """The images of one Parquet file. Only one row group is in memory: they are read in order."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -164,7 +168,7 @@ def _parquet_files(path: Path, url: str) -> Generator[Files]:
             values = table.read(columns=[label]).column(0).to_pylist()
             labels = None if None in values else [int(value) for value in values]
         names = [f"{i:07}" for i in range(table.metadata.num_rows)]
-        yield Files(url, names, read, picture, lambda: None, labels)
+        yield Files(url, names, read, reading.picture, lambda: None, labels)
 
 
 def _columns(schema: Any, url: str) -> tuple[str, str | None]:

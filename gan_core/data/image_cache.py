@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
+from gan_core.data.decoding import Reading, Shape, is_new
 from gan_core.errors import DataError
 
 if sys.platform == "win32":
@@ -37,7 +38,6 @@ else:
 log = logging.getLogger("classgan.images")
 
 Progress = Callable[[int, int], None]  # (images ready, images in all), or bytes while they are fetched
-Shape = tuple[int, int, int]  # height, width, channels
 
 TRANSFORM_VERSION = 1  # raise it when the same file would give other pixels
 BLOCK = 512  # images between two writes: seconds of work lost by a kill, 25 MB at 128x128 colour
@@ -45,6 +45,7 @@ THREADS = min(16, os.cpu_count() or 1)  # more only wait for each other: Pillow 
 WAIT_SECONDS = 0.2  # how often a second process looks whether the first is done
 
 GOOD, BROKEN = 1, 2  # never 0: a power cut can leave zeros
+OVER, NEW = 4, 8  # beside GOOD: the background shows; version 0.1 would not have read it
 RECORD = np.dtype([("state", "u1"), ("size", "<u8"), ("crc", "<u4")])
 
 
@@ -68,10 +69,16 @@ class Cached:
     labels: np.ndarray | None  # (N,) int64
     fingerprint: str
     skipped: tuple[str, ...]
+    before: str  # the fingerprint that version 0.1 gave these files
+    over: int  # images in which the background shows
 
 
 def prepared(
-    folder: Path, shape: Shape, files: Callable[[], AbstractContextManager[Files]], progress: Progress | None
+    folder: Path,
+    shape: Shape,
+    reading: Reading,
+    files: Callable[[], AbstractContextManager[Files]],
+    progress: Progress | None,
 ) -> Cached:
     """The finished cache `folder`, built first unless it is there.
 
@@ -84,7 +91,7 @@ def prepared(
             with alone(folder):
                 if not folder.is_dir():
                     with files() as opened:
-                        _build(folder, shape, opened, progress or (lambda done, total: None))
+                        _build(folder, shape, reading, opened, progress or (lambda done, total: None))
         except OSError as exc:  # reading is guarded file by file, so this is about writing
             raise DataError(
                 f"The resized images can't be written to {folder.parent} ({exc}). "
@@ -100,10 +107,12 @@ def _load(folder: Path, shape: Shape) -> Cached:
         labels = np.fromfile(folder / "labels", "<i8") if facts["labelled"] else None
     except (OSError, ValueError, KeyError) as exc:
         raise DataError(f"The resized images in {folder} are damaged ({exc}). Delete that folder and retry.") from exc
-    return Cached(pixels, labels, facts["fingerprint"], tuple(facts["skipped"]))
+    # One that version 0.1 made doesn't say the last two.
+    before, over = facts.get("before", facts["fingerprint"]), facts.get("over", 0)
+    return Cached(pixels, labels, facts["fingerprint"], tuple(facts["skipped"]), before, over)
 
 
-def _build(folder: Path, shape: Shape, files: Files, progress: Progress) -> None:
+def _build(folder: Path, shape: Shape, reading: Reading, files: Files, progress: Progress) -> None:
     work, total, size = folder.with_name(folder.name + ".part"), len(files.names), math.prod(shape)
     work.mkdir(exist_ok=True)
     records = _resumed(work, size)
@@ -112,16 +121,17 @@ def _build(folder: Path, shape: Shape, files: Files, progress: Progress) -> None
     if needed > free:
         raise _full(work, needed, free)
     try:
-        records = _append_rest(work, shape, files, records, progress)
-        good = records["state"] == GOOD
+        records = _append_rest(work, shape, reading, files, records, progress)
+        good = _is_good(records)
         if 2 * good.sum() < total:
             # Made afresh next time: whatever makes most files unreadable may be mended without touching the files.
             shutil.rmtree(work)
             raise DataError(
                 f"{total - good.sum():,} of the {total:,} images in {files.origin} are broken; at most half may be. "
-                f"Check that they are whole JPEG or PNG files, for example {files.names[int(good.argmin())]}.",
+                f"Check that they are whole, for example {files.names[int(good.argmin())]}. Formats that can be read: "
+                f"{', '.join(reading.formats)}.",
             )
-        _finish(work, folder, files, records)
+        _finish(work, folder, reading, files, records)
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full(work, needed, shutil.disk_usage(work).free) from exc
@@ -141,21 +151,27 @@ def _resumed(work: Path, size: int) -> np.ndarray:
     pixels.touch()
     journal.touch()
     records: np.ndarray = np.fromfile(journal, dtype=RECORD)  # leaves out a half-written one
-    images = np.cumsum(records["state"] == GOOD)
-    safe = np.isin(records["state"], (GOOD, BROKEN)) & (images <= pixels.stat().st_size // size)
+    images = np.cumsum(_is_good(records))
+    safe = (records["state"] != 0) & (images <= pixels.stat().st_size // size)
     records = records[: np.logical_and.accumulate(safe).sum()]
     os.truncate(journal, len(records) * RECORD.itemsize)
-    os.truncate(pixels, int((records["state"] == GOOD).sum()) * size)
+    os.truncate(pixels, int(_is_good(records).sum()) * size)
     return records
 
 
-def _append_rest(work: Path, shape: Shape, files: Files, records: np.ndarray, progress: Progress) -> np.ndarray:
+def _is_good(records: np.ndarray) -> np.ndarray:
+    return records["state"] & GOOD > 0
+
+
+def _append_rest(
+    work: Path, shape: Shape, reading: Reading, files: Files, records: np.ndarray, progress: Progress
+) -> np.ndarray:
     """Records of all files, after the pixels of those that were missing have been appended."""
     total = len(files.names)
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(len(records), total, BLOCK):
             block = []
-            for image in pool.map(lambda i: _image(files, i, shape), range(start, min(start + BLOCK, total))):
+            for image in pool.map(lambda i: _image(files, i, shape, reading), range(start, min(start + BLOCK, total))):
                 block.append(image)
                 progress(start + len(block), total)
             added = np.array([record for record, _ in block], RECORD)
@@ -165,12 +181,15 @@ def _append_rest(work: Path, shape: Shape, files: Files, records: np.ndarray, pr
     return records
 
 
-def _image(files: Files, index: int, shape: Shape) -> tuple[tuple[int, int, int], bytes]:
+def _image(files: Files, index: int, shape: Shape, reading: Reading) -> tuple[tuple[int, int, int], bytes]:
     """Record and pixels of one file; no pixels if it is broken."""
     content = b""
     try:
         content = files.read(index)
-        state, pixels = GOOD, _fitted(files.picture(content), shape).tobytes()
+        picture = files.picture(content)
+        state = GOOD | NEW * is_new(files.names[index], picture)
+        fitted, shows = reading.fitted(picture, shape)
+        state, pixels = state | OVER * shows, fitted.tobytes()
     except Exception as exc:  # noqa: BLE001 - decoders raise anything on broken bytes, and one file must not end the build
         files.require()
         log.debug("%s is broken: %s", files.names[index], exc)
@@ -178,28 +197,23 @@ def _image(files: Files, index: int, shape: Shape) -> tuple[tuple[int, int, int]
     return (state, len(content), zlib.crc32(content)), pixels
 
 
-def _fitted(picture: Image.Image, shape: Shape) -> np.ndarray:
-    """(H, W, C) uint8: the largest square in the middle, resized."""
-    height, width, channels = shape
-    ImageOps.exif_transpose(picture, in_place=True)  # phones store their photos lying on the side
-    if picture.mode.startswith("I;16"):  # 16 bits: Pillow would not scale but cut off at 255
-        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
-    picture = picture.convert("L" if channels == 1 else "RGB")
-    return np.asarray(ImageOps.fit(picture, (width, height), Image.Resampling.BILINEAR)).reshape(shape)
-
-
-def _finish(work: Path, folder: Path, files: Files, records: np.ndarray) -> None:
+def _finish(work: Path, folder: Path, reading: Reading, files: Files, records: np.ndarray) -> None:
     """Describes what is in `work` and makes it the finished cache."""
-    names, good = files.names, records["state"] == GOOD
+    names, good = files.names, _is_good(records)
     kept, skipped = _below_shared_folder(list(compress(names, good))), list(compress(names, ~good))
-    digest = hashlib.blake2b(f"{TRANSFORM_VERSION}\n".encode(), digest_size=8)
-    for name, (_, size, crc) in zip(kept, records[good].tolist(), strict=True):
-        digest.update(f"{name}\0{size}\0{crc:08x}\n".encode("utf-8", "surrogateescape"))
     # Given ones are no part of the fingerprint: only the coordinator needs them, and others may lack their file.
     labels = _labels(kept) if files.labels is None else np.asarray(files.labels, dtype=np.int64)[good]
     if labels is not None:
         _write(work / "labels", labels.astype("<i8").tobytes())
-    facts = {"images": len(kept), "labelled": labels is not None, "fingerprint": digest.hexdigest(), "skipped": skipped}
+    old = good & (records["state"] & NEW == 0)
+    facts = {
+        "images": len(kept),
+        "labelled": labels is not None,
+        "fingerprint": _fingerprint(list(compress(names, good)), records[good], reading.background),
+        "skipped": skipped,
+        "before": _fingerprint(list(compress(names, old)), records[old], ""),
+        "over": int((records["state"] & OVER > 0).sum()),
+    }
     _write(work / "images.json", json.dumps(facts).encode())
     if skipped:
         first = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
@@ -207,9 +221,18 @@ def _finish(work: Path, folder: Path, files: Files, records: np.ndarray) -> None
     work.replace(folder)
 
 
+def _fingerprint(names: list[str], records: np.ndarray, background: str) -> str:
+    """16 hex digits of names and contents, and of the background where it shows: the same for what gives the same pixels."""
+    digest = hashlib.blake2b(f"{TRANSFORM_VERSION}\n".encode(), digest_size=8)
+    for name, (state, size, crc) in zip(_below_shared_folder(names), records.tolist(), strict=True):
+        over = f"\0{background}" if background and state & OVER else ""
+        digest.update(f"{name}\0{size}\0{crc:08x}{over}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
 def _below_shared_folder(names: list[str]) -> list[str]:
     """The names without the folders that all of them share: a zip often has one more than the folder it was made of."""
-    shared = posixpath.commonpath([posixpath.dirname(name) for name in names])
+    shared = posixpath.commonpath([posixpath.dirname(name) for name in names]) if names else ""
     return [name[len(shared) + 1 :] for name in names] if shared else names
 
 

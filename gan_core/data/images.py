@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from gan_core.data.celeba import celeba
+from gan_core.data.decoding import BEFORE, Reading
 from gan_core.data.hub_data import huggingface
 from gan_core.data.image_cache import TRANSFORM_VERSION, Cached, Progress, prepared
 from gan_core.data.sources import Source, Where, digest, digits, folder, zip_file
@@ -51,13 +52,25 @@ class ImageSet:
     name: str  # as in the plan: digits, folder:PATH, zip:PATH, ...
     pixels: Pixels
     labels: np.ndarray | None  # (N,) int64 where the data has labels
-    fingerprint: str  # 16 hex digits of the files' names and contents: any machine, any image size
+    fingerprint: str  # 16 hex digits of the files' names and contents, and of the background where it shows: any machine, any size
     skipped: tuple[str, ...]  # broken files, left out
     source: str = ""  # the name with the revision that it was read at
     shards: tuple[Shard, ...] = ()  # in this order; () for data that lies on every machine
+    before: str = (
+        ""  # the fingerprint that version 0.1 gave these files: it dropped transparency, and read JPEG and PNG only
+    )
+    over: int = 0  # images in which the background shows
+    background: str = ""  # #rrggbb
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+    @property
+    def facts(self) -> str:
+        """What makes it the same data as another machine's, in words."""
+        left_out = f", {len(self.skipped):,} left out as broken" if self.skipped else ""
+        over = f", {self.over:,} of them transparent, on the background {self.background}" if self.over else ""
+        return f"fingerprint {self.fingerprint}, {counted(len(self), 'image')}{over}{left_out}"
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> torch.Tensor:
         """Images (B, C, H, W) in [-1, 1], float32, channels_last. Raises DataError for an index beyond the data."""
@@ -94,36 +107,64 @@ class Joined:
         return out
 
 
+def images_of(
+    plan: Plan, cache: Path, base: Path, began_with: str = "", source: str = "", progress: Progress | None = None
+) -> ImageSet:
+    """A training's images: see `open_images`. `source` is the plan's data at the revision that the training reads."""
+    return open_images(
+        source or plan.data,
+        image_size=plan.image_size,
+        channels=plan.channels,
+        background=plan.background,
+        cache=cache,
+        base=base,
+        progress=progress,
+        began_with=began_with,
+    )
+
+
 def open_images(
     data: str,
     *,
     image_size: int,
     channels: int,
+    background: str = "#ffffff",
     cache: Path,
     base: Path = Path(),
     progress: Progress | None = None,
+    began_with: str = "",
 ) -> ImageSet:
     """The data set; the first time, its images are fetched if need be, and resized into `cache`.
 
     Args:
         data: a word of SOURCES, and a colon with what it needs, such as `folder:PATH`
+        background: #rrggbb, under transparent pixels
         base: where a relative PATH starts
         progress: called with (images ready, images in all) while they are resized, with bytes while they are fetched
+        began_with: fingerprint of the training's images. If it is the one that version 0.1 gave to these files, they are
+            read as that version did, so that the training goes on with the same pixels
 
     Raises:
         DataError: the data is missing or mostly broken, or there is no room for the cache.
     """
-    source = find_source(data, cache, base, progress)
-    parts = [
-        prepared_part(source, i, (image_size, image_size, channels), cache, progress) for i in range(len(source.parts))
-    ]
-    return joined(data, source, parts)
+
+    def opened(reading: Reading) -> ImageSet:
+        source = find_source(data, reading, cache, base, progress)
+        shape = image_size, image_size, channels
+        return joined(
+            data, source, [prepared_part(source, i, shape, cache, progress) for i in range(len(source.parts))]
+        )
+
+    images = opened(Reading(background))
+    return opened(BEFORE) if began_with == images.before != images.fingerprint else images
 
 
-def find_source(data: str, cache: Path, base: Path = Path(), progress: Progress | None = None) -> Source:
+def find_source(
+    data: str, reading: Reading, cache: Path, base: Path = Path(), progress: Progress | None = None
+) -> Source:
     """Where the images of a plan's `data` come from. Raises DataError if it is nowhere."""
     kind, place = kind_and_place(data)
-    return SOURCES[kind](place, Where(base, cache / "downloads", progress or (lambda done, total: None)))
+    return SOURCES[kind](place, Where(base, cache / "downloads", progress or (lambda done, total: None), reading))
 
 
 def kind_and_place(data: str) -> tuple[str, str]:
@@ -141,8 +182,10 @@ def prepared_part(
 ) -> Cached:
     """One part's resized images, fetched and built first unless they are there. Raises DataError as open_images does."""
     (kind, _), part = kind_and_place(source.name), source.parts[index]
-    folder = cache / f"{kind}-{shape[0]}x{shape[2]}-{digest(part.stamp, TRANSFORM_VERSION)}"
-    return prepared(folder, shape, part.files, progress)
+    # Without a word about BEFORE: version 0.1's own caches go on being used for what began with it.
+    how = () if source.reading == BEFORE else (source.reading,)
+    folder = cache / f"{kind}-{shape[0]}x{shape[2]}-{digest(part.stamp, TRANSFORM_VERSION, *how)}"
+    return prepared(folder, shape, source.reading, part.files, progress)
 
 
 def joined(data: str, source: Source, parts: Sequence[Cached]) -> ImageSet:
@@ -150,7 +193,18 @@ def joined(data: str, source: Source, parts: Sequence[Cached]) -> ImageSet:
     shards = tuple(Shard(len(part.pixels), part.fingerprint) for part in parts) if source.fetched else ()
     if len(source.parts) == 1:
         (only,) = parts
-        return ImageSet(data, only.pixels, only.labels, only.fingerprint, only.skipped, source.name, shards)
+        return ImageSet(
+            data,
+            only.pixels,
+            only.labels,
+            only.fingerprint,
+            only.skipped,
+            source.name,
+            shards,
+            only.before,
+            only.over,
+            source.reading.background,
+        )
     labels = [part.labels for part in parts if part.labels is not None]
     return ImageSet(
         data,
@@ -160,6 +214,9 @@ def joined(data: str, source: Source, parts: Sequence[Cached]) -> ImageSet:
         tuple(name for part in parts for name in part.skipped),
         source.name,
         shards,
+        digest(*(part.before for part in parts)),
+        sum(part.over for part in parts),
+        source.reading.background,
     )
 
 
@@ -183,10 +240,9 @@ def require_same_data(images: ImageSet, fingerprint: str, images_expected: int) 
     """Raises DataError unless these are the training's images."""
     if images.fingerprint == fingerprint and len(images) == images_expected:
         return
-    left_out = f", {len(images.skipped):,} left out as broken" if images.skipped else ""
     raise DataError(
-        f"{images.name} is other data here (fingerprint {images.fingerprint}, {len(images):,} images{left_out}) "
-        f"than in the training (fingerprint {fingerprint}, {images_expected:,} images): {remedy_for(images.name)}, then start again.",
+        f"{images.name} is other data here ({images.facts}) than in the training (fingerprint {fingerprint}, "
+        f"{images_expected:,} images): {remedy_for(images.name)}, then start again.",
     )
 
 

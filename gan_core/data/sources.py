@@ -13,16 +13,15 @@ import zipfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
 
+from gan_core.data.decoding import Reading
 from gan_core.data.image_cache import Files, Progress
 from gan_core.errors import DataError
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
 HIDDEN = (".", "__MACOSX")  # what systems put beside the images, such as ._000001.jpg
 
 
@@ -40,6 +39,7 @@ class Source:
 
     name: str  # as another machine must write it to get the same: a revision is named in it
     parts: Sequence[Part]
+    reading: Reading  # how its files become pictures
     fetched: bool = False  # perhaps over the network, so machines do it before they ask for work
 
 
@@ -50,6 +50,7 @@ class Where:
     base: Path  # where a relative PATH starts, and where data sets are looked for
     downloads: Path  # folder of files that were fetched as they are
     progress: Progress  # (done, in all): bytes while something is fetched
+    reading: Reading  # which files are pictures, and how they are read
 
 
 def digits(place: str, where: Where) -> Source:
@@ -69,7 +70,7 @@ def digits(place: str, where: Where) -> Source:
         names = [f"{label}/{i:04}" for i, label in enumerate(rows[:, -1])]
         yield Files(str(path), names, lambda i: rows[i, :-1].tobytes(), _digit, lambda: None)
 
-    return Source("digits", [Part(digest(path, *size_and_time(path)), files)])
+    return Source("digits", [Part(digest(path, *size_and_time(path)), files)], where.reading)
 
 
 def _digit(content: bytes) -> Image.Image:
@@ -78,43 +79,43 @@ def _digit(content: bytes) -> Image.Image:
 
 
 def folder(place: str, where: Where) -> Source:
-    """JPEG and PNG files in a folder and the folders below."""
-    return Source(f"folder:{place}", [folder_part(where.base / Path(place).expanduser())])
+    """Pictures in a folder and the folders below."""
+    return Source(f"folder:{place}", [folder_part(where.base / Path(place).expanduser(), where.reading)], where.reading)
 
 
 def zip_file(place: str, where: Where) -> Source:
-    """JPEG and PNG files in a zip, read without unpacking it."""
-    return Source(f"zip:{place}", [zip_part(where.base / Path(place).expanduser())])
+    """Pictures in a zip, read without unpacking it."""
+    return Source(f"zip:{place}", [zip_part(where.base / Path(place).expanduser(), where.reading)], where.reading)
 
 
 LabelsOf = Callable[[Sequence[str]], Sequence[int] | None]  # names of all files → a label for each
 
 
-def folder_part(path: Path, labels: LabelsOf = lambda names: None, stamp: object = ()) -> Part:
+def folder_part(path: Path, reading: Reading, labels: LabelsOf = lambda names: None, stamp: object = ()) -> Part:
     """A folder's images; `stamp` is what the labels come from. Raises DataError if there are none."""
     path = path.resolve()
 
     def require() -> None:
         if not os.path.isdir(path):  # unlike Path.is_dir, no OSError when a network drive is gone
-            raise DataError(f"There is no folder {path}. Put JPEG or PNG images there, or correct the plan's data.")
+            raise DataError(f"There is no folder {path}. Put pictures there, or correct the plan's data.")
 
     require()
     try:
-        found = sorted(_below(str(path)))
+        found = sorted(_below(str(path), reading))
     except OSError as exc:
         raise DataError(f"{exc.filename} can't be read ({exc.strerror}). Make all of {path} readable.") from exc
-    _require_some(found, path)
+    _require_some(found, path, reading)
 
     @contextmanager
     def files() -> Generator[Files]:
         names = [name for name, _, _ in found]
-        yield Files(str(path), names, lambda i: Path(found[i][1]).read_bytes(), picture, require, labels(names))
+        yield Files(str(path), names, lambda i: Path(found[i][1]).read_bytes(), reading.picture, require, labels(names))
 
     extra = (stamp,) if stamp else ()
     return Part(digest(path, *((name, marks) for name, _, marks in found), *extra), files)
 
 
-def _below(folder: str, prefix: str = "") -> Iterator[tuple[str, str, tuple[int, int]]]:
+def _below(folder: str, reading: Reading, prefix: str = "") -> Iterator[tuple[str, str, tuple[int, int]]]:
     """(name, path, size and time) of every image file in the folder and the folders below."""
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -122,27 +123,30 @@ def _below(folder: str, prefix: str = "") -> Iterator[tuple[str, str, tuple[int,
             if entry.name.startswith(HIDDEN):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from _below(entry.path, name + "/")
-            elif _is_image(name) and (entry.is_file() or entry.is_symlink()):
+                yield from _below(entry.path, reading, name + "/")
+            elif _is_image(name, reading) and (entry.is_file() or entry.is_symlink()):
                 yield name, entry.path, size_and_time(entry.path)
 
 
-def zip_part(path: Path, labels: LabelsOf = lambda names: None, stamp: object = ()) -> Part:
+def zip_part(path: Path, reading: Reading, labels: LabelsOf = lambda names: None, stamp: object = ()) -> Part:
     """A zip's images; `stamp` is what the labels come from. Raises DataError if there is no such file."""
     path = path.resolve()
 
     def require() -> None:
         if not os.path.isfile(path):
-            raise DataError(f"There is no file {path}. Put a zip of JPEG or PNG there, or correct the plan's data.")
+            raise DataError(f"There is no file {path}. Put a zip of pictures there, or correct the plan's data.")
 
     require()
     extra = (stamp,) if stamp else ()
-    return Part(digest(path, *size_and_time(path), *extra), lambda: zip_files(path, require, labels))
+    return Part(digest(path, *size_and_time(path), *extra), lambda: zip_files(path, reading, require, labels))
 
 
 @contextmanager
 def zip_files(
-    path: Path, require: Callable[[], None] = lambda: None, labels: LabelsOf = lambda names: None
+    path: Path,
+    reading: Reading,
+    require: Callable[[], None] = lambda: None,
+    labels: LabelsOf = lambda names: None,
 ) -> Generator[Files]:
     """The images in a zip. Raises DataError if it can't be read or holds none."""
     try:
@@ -153,32 +157,27 @@ def zip_files(
         # One handle and a lock: reading takes 3 % of a decode, but a handle for each thread parses the index anew.
         lock = threading.Lock()
         entries = {_zip_name(entry): entry for entry in archive.infolist() if not entry.is_dir()}
-        names = sorted(name for name in entries if _is_image(name))
-        _require_some(names, path)
+        names = sorted(name for name in entries if _is_image(name, reading))
+        _require_some(names, path, reading)
 
         def read(index: int) -> bytes:
             with lock:
                 return archive.read(entries[names[index]])
 
-        yield Files(str(path), names, read, picture, require, labels(names))
+        yield Files(str(path), names, read, reading.picture, require, labels(names))
 
 
 def _zip_name(entry: zipfile.ZipInfo) -> str:
     return unicodedata.normalize("NFC", posixpath.normpath(entry.filename).lstrip("/"))
 
 
-def picture(content: bytes) -> Image.Image:
-    """A JPEG or PNG file as a picture."""
-    return Image.open(BytesIO(content), formats=("JPEG", "PNG"))
+def _is_image(name: str, reading: Reading) -> bool:
+    return name.lower().endswith(reading.suffixes) and not any(part.startswith(HIDDEN) for part in name.split("/"))
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES) and not any(part.startswith(HIDDEN) for part in name.split("/"))
-
-
-def _require_some(found: Sequence[object], path: Path) -> None:
+def _require_some(found: Sequence[object], path: Path, reading: Reading) -> None:
     if not found:
-        raise DataError(f"There is no image in {path}. Expected files that end in {', '.join(SUFFIXES)}.")
+        raise DataError(f"There is no image in {path}. Expected files that end in {', '.join(reading.suffixes)}.")
 
 
 def size_and_time(path: str | Path) -> tuple[int, int]:

@@ -7,9 +7,10 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from gan_core.data.celeba import while_telling
+from gan_core.data.decoding import BEFORE
 from gan_core.data.image_cache import Files
 from gan_core.data.sources import Part, Source, Where, digest
 from gan_core.errors import DataError
@@ -58,14 +59,14 @@ def torchvision(place: str, where: Where) -> Source:
         yield Files(
             f"torchvision:{place}",
             [f"{i:08}" for i in range(count)],
-            lambda i: _packed(data[i][0]),
+            lambda i: _packed(data[i][0] if where.reading == BEFORE else _plain(data[i][0])),
             _unpacked,
             lambda: None,
             _labels(data, count),
         )
 
     version = importlib.metadata.version("torchvision")
-    return Source(f"torchvision:{place}", [Part(digest(place, version), files)], fetched=True)
+    return Source(f"torchvision:{place}", [Part(digest(place, version), files)], where.reading, fetched=True)
 
 
 def _opened(name: str, where: Where) -> Any:
@@ -73,6 +74,12 @@ def _opened(name: str, where: Where) -> Any:
 
     where.downloads.mkdir(parents=True, exist_ok=True)
     return getattr(datasets, name)(root=str(where.downloads), download=True)
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    """Upright and without palette: what the pixels alone don't say is lost when they are packed."""
+    turned = ImageOps.exif_transpose(image)
+    return turned.convert("RGBA") if turned.mode == "P" or "transparency" in turned.info else turned
 
 
 def _packed(image: Image.Image) -> bytes:

@@ -4,6 +4,7 @@ import logging
 import threading
 from pathlib import Path
 
+from gan_core.data.decoding import BEFORE, Reading
 from gan_core.data.image_cache import Cached
 from gan_core.data.images import ImageSet, find_source, joined, prepared_part, remedy_for
 from gan_core.errors import DataError
@@ -77,11 +78,14 @@ class Delivery:
         data = self._training.data_source or plan.data
         if not parts:
             log.info("Fetching the images of %r: %s.", self._training.name, data)
-        source = find_source(data, self._cache, self._base, self._progress)
+        source = find_source(data, Reading(plan.background), self._cache, self._base, self._progress)
         if len(source.parts) != len(expected):
             raise DataError(f"{data} has {counted(len(source.parts), 'file')} here, {len(expected)} in the training.")
         shape = plan.image_size, plan.image_size, plan.channels
         part = prepared_part(source, number, shape, self._cache, self._progress)
+        if expected[number].fingerprint == part.before != part.fingerprint:  # version 0.1 began this training
+            source = find_source(data, BEFORE, self._cache, self._base, self._progress)
+            part = prepared_part(source, number, shape, self._cache, self._progress)
         if (len(part.pixels), part.fingerprint) != (expected[number].images, expected[number].fingerprint):
             raise DataError(
                 f"File {number + 1} of {data} is other data here (fingerprint {part.fingerprint}, {len(part.pixels):,} images) than "

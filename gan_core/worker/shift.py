@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import torch
 from psycopg import Connection
 
-from gan_core.data.images import ImageSet, open_images, require_same_data
+from gan_core.data.images import ImageSet, images_of, require_same_data
 from gan_core.errors import PayloadError, StoreError
 from gan_core.layout import Layout, Vectors
 from gan_core.networks.devices import device_names, hardware
@@ -251,9 +251,7 @@ class Shift:
             plan = checked_plan(known.plan)
             images = self._delivered(lease)
             if images is None:
-                images = open_images(
-                    plan.data, image_size=plan.image_size, channels=plan.channels, cache=self.cache, base=self.data
-                )
+                images = images_of(plan, self.cache, self.data, known.data_fingerprint)
                 require_same_data(images, known.data_fingerprint, known.data_images)
             warm_up(plan)
             training = Prepared(

@@ -1,7 +1,7 @@
 """`classgan data`: what an instructor sees of a data set before the class begins."""
 
 import pytest
-from picture_files import numbered
+from picture_files import numbered, save, see_through
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -79,3 +79,15 @@ def test_check_compares_with_a_training(classgan, photos, connection, database, 
 def test_a_mistake_is_a_sentence(classgan, arguments, sentence):
     with pytest.raises(GanError, match=sentence):
         classgan(*arguments)
+
+
+def test_the_background_under_transparent_pictures(classgan, connection, database, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLASSGAN_DATABASE_URL", database)
+    settings.cache_clear()
+    save(see_through("RGBA"), tmp_path / "sprites" / "1.png")
+    said = classgan("info", "folder:sprites", "--background", "#102030")
+    assert "1, on the background #102030" in said
+    registered = classgan("register", "sprites", "folder:sprites", "--background", "#102030")
+    assert "--set data_version=sprites@1 --set background=#102030" in registered
+    with pytest.raises(GanError, match=r"background: .*#\[0-9a-f\]\{6\}.* \(got 'pink'\)"):
+        classgan("info", "folder:sprites", "--background", "pink")

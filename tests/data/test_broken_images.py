@@ -6,7 +6,7 @@ import os
 import zipfile
 
 import pytest
-from picture_files import flat, numbered, save, who, zipped
+from picture_files import numbered, save, who, zipped
 from PIL import Image
 
 from gan_core.data import image_cache
@@ -48,16 +48,6 @@ def test_broken_images_in_a_zip_are_left_out(open_, tmp_path):
     assert who(images) == [0, 1, 2, 4]
 
 
-def test_only_jpeg_and_png_are_decoded_whatever_the_name_says(open_, tmp_path):
-    """Pillow knows formats that start other programs."""
-    folder = numbered(tmp_path / "a", 2)
-    save(flat((5, 5, 5)), folder / "gif.png", format="GIF")
-    save(flat((6, 6, 6)), folder / "jpeg.png", format="JPEG")
-    images = open_(f"folder:{folder}")
-    assert images.skipped == ("gif.png",)
-    assert who(images) == [0, 1, 6]
-
-
 @pytest.mark.parametrize(("broken", "allowed"), [(2, True), (3, False), (4, False)])
 def test_at_most_half_may_be_broken(open_, tmp_path, broken, allowed):
     folder = numbered(tmp_path / "a", 4)
@@ -66,7 +56,7 @@ def test_at_most_half_may_be_broken(open_, tmp_path, broken, allowed):
     if allowed:
         assert who(open_(f"folder:{folder}")) == [2, 3]
         return
-    sentence = rf"{broken} of the 4 images in .*a are broken; at most half may be\. .* JPEG or PNG files, .* 000\.png"
+    sentence = rf"{broken} of the 4 images in .*a are broken; at most half may be\. .*, for example 000\.png"
     for _ in range(2):  # and says so each time
         with pytest.raises(DataError, match=sentence):
             open_(f"folder:{folder}")
@@ -101,9 +91,9 @@ def test_a_folder_that_goes_away_halfway_is_not_taken_for_broken_images(open_, t
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        ("folder:{0}/none", r"There is no folder .*/none\. Put JPEG or PNG images there"),
+        ("folder:{0}/none", r"There is no folder .*/none\. Put pictures there"),
         ("folder:{0}/text.zip", r"There is no folder .*/text\.zip\."),
-        ("folder:{0}/empty", r"There is no image in .*/empty\. Expected files that end in \.jpg, \.jpeg, \.png"),
+        ("folder:{0}/empty", r"There is no image in .*/empty\. Expected files that end in \.jpg, \.jpeg, .*\.webp"),
         ("zip:{0}/none.zip", r"There is no file .*/none\.zip\. Put a zip"),
         ("zip:{0}/empty", r"There is no file .*/empty\."),
         ("zip:{0}/text.zip", r"text\.zip can't be read as a zip \(File is not a zip file\)"),

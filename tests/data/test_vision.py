@@ -1,10 +1,13 @@
 """Data sets of torchvision by name, without a download: MNIST's files are made here."""
 
+import io
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from picture_files import see_through
+from PIL import Image
 
 from gan_core.data.vision import names
 from gan_core.errors import DataError
@@ -64,3 +67,19 @@ def test_without_torchvision_the_next_step_is_named(open_, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"pip install 'classgan\[torchvision\]'"):
         open_("torchvision:MNIST")
+
+
+def test_its_pictures_are_upright_and_keep_palette_and_transparency(open_, monkeypatch):
+    lying = Image.new("RGB", (8, 8))
+    lying.paste((250, 250, 250), (0, 0, 4, 8))
+    lying.getexif()[0x0112] = 6
+    content = io.BytesIO()
+    lying.save(content, "PNG", exif=lying.getexif())
+    palette = Image.new("P", (8, 8), 1)
+    palette.putpalette([0, 0, 0, 10, 20, 30])
+    data = [(Image.open(content).convert("RGB"), 0), (palette, 1), (see_through("LA"), 1), (see_through("RGBA"), 0)]
+    monkeypatch.setattr("gan_core.data.vision._opened", lambda name, where: data)
+    pixels = open_("torchvision:MNIST").pixels
+    assert pixels[0, [0, 7], 0, 0].tolist() == [250, 0]
+    assert pixels[1, 0, 0].tolist() == [10, 20, 30]
+    assert pixels[2:, 0, [0, 7], 0].tolist() == [[60, 255]] * 2

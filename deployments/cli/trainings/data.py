@@ -38,13 +38,22 @@ ChannelsOption = Annotated[
     int | None, typer.Option("--channels", "-c", help="1 for grey images, 3 for colour. Default: 3; for digits 1.")
 ]
 
+BackgroundOption = Annotated[
+    str | None, typer.Option("--background", "-b", help="Colour under transparent pixels. Default: #ffffff, white.")
+]
+
 
 @commands.command("prepare")
-def data_prepare(name: DataArgument, image_size: SizeOption = None, channels: ChannelsOption = None) -> None:
+def data_prepare(
+    name: DataArgument,
+    image_size: SizeOption = None,
+    channels: ChannelsOption = None,
+    background: BackgroundOption = None,
+) -> None:
     """Fetch the images if needed, and resize them, so that a training can begin at once. After an interruption, it goes on where it stopped."""
     from gan_core.settings import settings
 
-    plan = _plan(name, image_size, channels)
+    plan = _plan(name, image_size, channels, background)
     images = open_with_bar(plan, settings().cache)
     _say(
         f"{counted(len(images), 'image')} of {_source(images)} {'is' if len(images) == 1 else 'are'} ready at {plan.image_size}x{plan.image_size}."
@@ -57,8 +66,12 @@ def data_check(
     name: DataArgument,
     image_size: SizeOption = None,
     channels: ChannelsOption = None,
+    background: BackgroundOption = None,
     training: Annotated[
-        str, typer.Option("--training", "-t", help="Compare with this training's images; also sets size and channels.")
+        str,
+        typer.Option(
+            "--training", "-t", help="Compare with this training's images; sets size, channels and background."
+        ),
     ] = "",
 ) -> None:
     """List the broken files, and compare the images with a training's."""
@@ -73,13 +86,14 @@ def data_check(
         with database_url() as url, connect(url) as connection:
             row = trainings.get(connection, training)
         image_size, channels = row.plan["image_size"], row.plan["channels"]
+        background = row.plan.get("background")  # a plan of version 0.1 has none
         if not row.data_fingerprint:
             raise DataError(f"Training {training!r} has not opened its images yet: start it, then compare.")
-    plan = _plan(name, image_size, channels)
+    plan = _plan(name, image_size, channels, background)
     if row is not None and row.data_source and name == row.plan["data"]:
         plan = plan.changed(data=row.data_source)  # at the revision that it reads
-    images = open_with_bar(plan, settings().cache)
-    _say(f"{counted(len(images), 'image')} of {_source(images)}, fingerprint {images.fingerprint}.")
+    images = open_with_bar(plan, settings().cache, row.data_fingerprint if row else "")
+    _say(f"{_source(images)}: {images.facts}.")
     _say_broken(images)
     if row is not None:
         require_same_data(images, row.data_fingerprint, row.data_images)
@@ -91,6 +105,7 @@ def data_info(
     name: DataArgument,
     image_size: SizeOption = None,
     channels: ChannelsOption = None,
+    background: BackgroundOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File for a picture of 64 of the images, a .png.")
     ] = None,
@@ -104,7 +119,7 @@ def data_info(
 
     if out is not None and out.suffix != ".png":
         raise DataError(f"{out}: the picture is written as .png. Choose such a name.")
-    plan = _plan(name, image_size, channels)
+    plan = _plan(name, image_size, channels, background)
     images = open_with_bar(plan, settings().cache)
     size = len(images) * plan.image_size**2 * plan.channels
     facts = {
@@ -115,6 +130,7 @@ def data_info(
         "files": ", ".join(f"{shard.images:,}" for shard in images.shards) if len(images.shards) > 1 else "",
         "labels": _labels(images),
         "detail": "{:.1f} to {:.1f}, half below {:.1f}".format(*np.quantile(detail(images), (0, 1, 0.5))),
+        "transparent": f"{images.over:,}, on the background {images.background}" if images.over else "",
         "broken": f"{len(images.skipped):,} left out" if images.skipped else "none",
     }
     for word, fact in facts.items():
@@ -133,7 +149,11 @@ VersionName = Annotated[
 
 @commands.command("register")
 def data_register(
-    name: VersionName, data: DataArgument, image_size: SizeOption = None, channels: ChannelsOption = None
+    name: VersionName,
+    data: DataArgument,
+    image_size: SizeOption = None,
+    channels: ChannelsOption = None,
+    background: BackgroundOption = None,
 ) -> None:
     """Register the images, as they are now, as a version of a data set. The same images get the same version again.
 
@@ -145,7 +165,7 @@ def data_register(
     from gan_core.store.engine import connect
 
     versions.parted(name)  # before an hour of resizing
-    images = open_with_bar(_plan(data, image_size, channels), settings().cache)
+    images = open_with_bar(_plan(data, image_size, channels, background), settings().cache)
     with database_url() as url, connect(url) as connection:
         version, is_new = versions.add_data(
             connection, name, images.source or data, images.fingerprint, len(images), getpass.getuser()
@@ -154,7 +174,8 @@ def data_register(
     _say(
         f"{counted(version.images, 'image')} of {version.source}, fingerprint {version.fingerprint}, are {version.label}{known}."
     )
-    _say(f"A plan names them: --set data={version.source} --set data_version={version.label}")
+    behind = f" --set background={images.background}" if images.over else ""
+    _say(f"A plan names them: --set data={version.source} --set data_version={version.label}{behind}")
 
 
 @commands.command("versions")
@@ -209,15 +230,14 @@ def data_show(
 SHOWN = 64  # images in a grid
 
 
-def _plan(name: str, image_size: int | None, channels: int | None) -> Plan:
+def _plan(name: str, image_size: int | None, channels: int | None, background: str | None) -> Plan:
     from gan_core.data.images import kind_and_place
     from gan_core.plan import checked_plan
 
     kind_and_place(name)  # says more than the plan's pattern
     usual = (32, 1) if name == "digits" else (64, 3)
-    return checked_plan(
-        {"data": name, "image_size": image_size or usual[0], "channels": channels or usual[1]},
-    )
+    values = {"data": name, "image_size": image_size or usual[0], "channels": channels or usual[1]}
+    return checked_plan(values | ({"background": background} if background else {}))
 
 
 def _source(images: ImageSet) -> str:

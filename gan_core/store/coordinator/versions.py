@@ -214,12 +214,14 @@ def data_version(connection: Connection, label: str) -> DataVersion:
     )
 
 
-def require_data(connection: Connection, label: str, name: str, fingerprint: str, images: int) -> None:
+def require_data(connection: Connection, label: str, name: str, fingerprint: str, facts: str, before: str) -> None:
     """Refuse images that aren't this state of a data set.
 
     Args:
         label: NAME@VERSION, or a fingerprint.
-        name, fingerprint, images: of what is here.
+        name, fingerprint: of what is here.
+        facts: the same and more, in words.
+        before: the fingerprint that version 0.1 gave the same files.
 
     Raises:
         DataError: they aren't, or there is no such version.
@@ -228,10 +230,11 @@ def require_data(connection: Connection, label: str, name: str, fingerprint: str
     expected = version.fingerprint if version else label
     if fingerprint != expected:
         count = f" of {version.images:,} images from {version.source}" if version else ""
+        same = " The files are the same: classgan 0.1 dropped transparency and read only JPEG and PNG."
         raise DataError(
-            f"{name} is not {label} here: its {images:,} images have the fingerprint {fingerprint}, {label} has"
-            f" {expected}{count}. Restore them, or register these images as a version (classgan data register) "
-            "and name that one in the plan."
+            f"{name} is not {label} here ({facts}); {label} has the fingerprint {expected}{count}."
+            f"{same if expected == before else ''} Restore them, or register these images as a version (classgan data "
+            "register) and name that one in the plan."
         )
 
 
