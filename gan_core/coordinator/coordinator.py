@@ -16,6 +16,7 @@ from gan_core.coordinator.checkpoints import Checkpoints, Snapshot
 from gan_core.coordinator.gates import Gates
 from gan_core.coordinator.leadership import Leadership
 from gan_core.coordinator.round import Gathered, Lengths, Round, deadline_after
+from gan_core.data.classes import advice
 from gan_core.data.images import images_of, next_units
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
 from gan_core.networks.gradients import warm_up
@@ -105,6 +106,8 @@ class Coordinator:
                     c, wanted, self.plan.data, self.images.fingerprint, self.images.facts, self.images.before
                 )
             )
+        if warning := advice(self.plan, self.images):
+            log.warning("%s", warning)
         warm_up(self.plan)
         self.state = self._resume()
         if self.state.iteration:

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from gan_core.data.celeba import celeba
+from gan_core.data.classes import UNEVEN, unevenness
 from gan_core.data.decoding import BEFORE, Reading
 from gan_core.data.hub_data import huggingface
 from gan_core.data.image_cache import TRANSFORM_VERSION, Cached, Progress, prepared
@@ -233,7 +234,14 @@ def detail(images: ImageSet) -> np.ndarray:
 def next_units(plan: Plan, position: int, images: ImageSet, quorum: int | None = None) -> tuple[list[WorkUnit], int]:
     """The next iteration's units of these images, and the position after them: see `cut_units`."""
     known = detail(images) if plan.sampler == "progressive" else None
-    return cut_units(plan, position, len(images), images.labels, quorum, [s.images for s in images.shards], known)
+    return cut_units(plan, position, len(images), images.labels, quorum, stretches(images), known)
+
+
+@lru_cache(maxsize=1)
+def stretches(images: ImageSet) -> tuple[int, ...]:
+    """Sizes of the stretches of the images that no unit leaves: the shards. If these are sorted by class, only one."""
+    shards = tuple(shard.images for shard in images.shards)
+    return shards if unevenness(images.labels, shards) <= UNEVEN else (len(images),)
 
 
 def require_same_data(images: ImageSet, fingerprint: str, images_expected: int) -> None:
