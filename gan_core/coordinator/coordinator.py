@@ -16,8 +16,7 @@ from gan_core.coordinator.checkpoints import Checkpoints, Snapshot
 from gan_core.coordinator.gates import Gates
 from gan_core.coordinator.leadership import Leadership
 from gan_core.coordinator.round import Gathered, Lengths, Round, deadline_after
-from gan_core.data.classes import advice
-from gan_core.data.images import images_of, next_units
+from gan_core.data.images import advice, images_of, next_units
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
 from gan_core.networks.gradients import warm_up
 from gan_core.networks.models import layout_of
@@ -347,11 +346,11 @@ class Coordinator:
             iteration,
         )
         if before:
-            advice = (
+            remedy = (
                 f"iteration {iteration} went wrong, for the second time in a short while: {reason}. Lower the learning rates "
                 f"(classgan change {self.name} --set learning_rate_g=…) and go on (classgan resume {self.name})"
             )
-            self.pause("its coordinator", advice)
+            self.pause("its coordinator", remedy)
             self._tell()
             raise Finished(TrainingState.PAUSED, self.state.iteration)
 

@@ -1,14 +1,8 @@
 """Whether the classes of labelled images lie evenly: a step on images of one class teaches G to draw that class only."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-from gan_core.plan import Plan
-
-if TYPE_CHECKING:
-    from gan_core.data.images import ImageSet
 
 UNEVEN = 0.25  # of the images that would have to be of another class, beyond what chance explains
 
@@ -32,21 +26,3 @@ def unevenness(labels: np.ndarray | None, sizes: Sequence[int]) -> float:
         chance = np.sqrt(shares * (1 - shares) / (2 * np.pi * (end - start))).sum()  # of a random draw
         found.append(abs(here - shares).sum() / 2 - chance)
     return max(0.0, *found)
-
-
-def advice(plan: Plan, images: "ImageSet") -> str:
-    """A warning in words if these images lie in the order of their classes, with what is done about it; "" if they don't."""
-    labels, shards = images.labels, [shard.images for shard in images.shards]
-    if plan.sampler == "sequential":
-        units = len(images) // plan.images_per_unit
-        if unevenness(labels, [plan.images_per_unit] * units) > UNEVEN:
-            return (
-                f"The images of {images.name} are in the order of their classes, and sampler=sequential keeps it: units "
-                "hold few classes, and the samples will follow them. Choose sampler=shuffled or stratified."
-            )
-    elif plan.shards == "auto" and (share := unevenness(labels, shards)) > UNEVEN:
-        return (
-            f"The files of {images.name} are sorted by class: in one, {share:.0%} of the images would have to be of another "
-            "class. So units are drawn from all files, as with shards=off, and a machine computes when it has all of them."
-        )
-    return ""

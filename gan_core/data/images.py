@@ -244,6 +244,24 @@ def stretches(images: ImageSet) -> tuple[int, ...]:
     return shards if unevenness(images.labels, shards) <= UNEVEN else (len(images),)
 
 
+def advice(plan: Plan, images: ImageSet) -> str:
+    """A warning in words if these images lie in the order of their classes, with what is done about it; "" if they don't."""
+    labels, shards = images.labels, [shard.images for shard in images.shards]
+    if plan.sampler == "sequential":
+        units = len(images) // plan.images_per_unit
+        if unevenness(labels, [plan.images_per_unit] * units) > UNEVEN:
+            return (
+                f"The images of {images.name} are in the order of their classes, and sampler=sequential keeps it: units "
+                "hold few classes, and the samples will follow them. Choose sampler=shuffled or stratified."
+            )
+    elif plan.shards == "auto" and (share := unevenness(labels, shards)) > UNEVEN:
+        return (
+            f"The files of {images.name} are sorted by class: in one, {share:.0%} of the images would have to be of another "
+            "class. So units are drawn from all files, as with shards=off, and a machine computes when it has all of them."
+        )
+    return ""
+
+
 def require_same_data(images: ImageSet, fingerprint: str, images_expected: int) -> None:
     """Raises DataError unless these are the training's images."""
     if images.fingerprint == fingerprint and len(images) == images_expected:

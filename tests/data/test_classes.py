@@ -9,8 +9,8 @@ from fake_hub import Repo
 from picture_files import numbered, parquet
 
 from gan_core.coordinator.coordinator import Coordinator
-from gan_core.data.classes import UNEVEN, advice, unevenness
-from gan_core.data.images import ImageSet, next_units
+from gan_core.data.classes import UNEVEN, unevenness
+from gan_core.data.images import ImageSet, advice, next_units
 from gan_core.units import Shard
 
 
