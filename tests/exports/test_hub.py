@@ -15,7 +15,7 @@ from huggingface_hub.utils import _http
 from gan_core.errors import HubBusy, HubError
 from gan_core.exports import hub as door
 from gan_core.networks import generators
-from gan_core.networks.update import draw
+from gan_core.networks.drawing import draw
 
 # The library's own call, which its HTTP client doesn't like any more.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -184,7 +184,7 @@ def test_the_cards_snippet_draws_the_same_images_with_pytorch_alone(trained, hub
     exec(re.search(r"```python\n(.*?)```", card, re.DOTALL)[1], made)
     theirs = generators.load(tmp_path / "generator.safetensors")
     noise = torch.randn(64, theirs.plan.latent_dim, 1, 1)
-    ours = draw(theirs.plan, theirs.average, noise)
+    ours = draw(theirs.plan, theirs.average, noise, theirs.statistics)
     with torch.no_grad():
         assert torch.allclose(made["generator"](noise), ours, atol=1e-6)
     assert made["images"].shape == ours.shape
