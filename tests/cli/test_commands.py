@@ -1,14 +1,17 @@
 """The command line: every mistake is answered with a sentence and the next step, and never with a traceback."""
 
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from deployments.cli import main
+from deployments.cli import main, output
 from deployments.prefect_settings import clean_environment
+from gan_core.errors import DataError
 from gan_core.networks import generators
 from gan_core.networks.update import initial_state
 from gan_core.settings import settings
@@ -61,7 +64,7 @@ def classgan(tmp_path, monkeypatch, capsys):
         (["submit", "demo", "--name", "x" * 51], "at most 50 small letters, digits and dashes, for example xxxxx"),
         (["worker", "Bad Name"], "can't be a worker's name: use up to 31 small letters"),
         (["worker", "instructor"], "'instructor' is taken"),
-        (["worker", "ada"], "Start one with `classgan up`"),
+        (["worker", "ada"], "No class runs in"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -72,10 +75,14 @@ def test_a_mistake_is_answered_with_a_sentence(classgan, arguments, sentence):
     assert "Traceback" not in text
 
 
-def test_data_that_is_not_there_shows_no_progress_of_preparing_it(classgan, tmp_path):
-    code, text = classgan("train-local", "--set", "data=folder:/nowhere")
-    assert code == 1
-    assert "preparing images" not in text
+def test_data_that_is_not_there_shows_no_progress_of_preparing_it(monkeypatch, tmp_path, tiny):
+    screen = io.StringIO()
+    monkeypatch.setattr(output, "console", Console(file=screen, force_terminal=True, _environ={}))
+    with pytest.raises(DataError):
+        output.open_with_bar(tiny.changed(data=f"folder:{tmp_path / 'nowhere'}"), tmp_path)
+    assert screen.getvalue() == ""
+    output.open_with_bar(tiny, tmp_path)  # what is there and has to be resized does
+    assert "preparing images" in screen.getvalue()
 
 
 @pytest.mark.parametrize("device", ["cuda:9", "cuda:0,cuda:1", "banana"])
