@@ -14,7 +14,7 @@ from gan_core.data.images import ImageSet, open_images
 from gan_core.networks.reference import train_local
 from gan_core.plan import Plan
 from gan_core.presets import preset
-from gan_core.quality.classifier import distance_of, train_evaluator
+from gan_core.quality.digits import DigitsEvaluator, Distance, distance_of
 
 SEEDS = (0, 1, 2)
 WORKERS = ("ada", "grace", "alan")
@@ -38,13 +38,13 @@ def of_one(_: School, __: str, plan: Plan, images: ImageSet) -> Tensor:
 def run(options: Options) -> Section:
     seeds = SEEDS[:1] if options.quick else SEEDS
     demo = preset("demo").changed(iterations=2 if options.quick else 24)
-    distances: dict[str, list[float]] = {LOCAL: [], UNITS: [], CLASS: []}
+    distances: dict[str, list[Distance]] = {LOCAL: [], UNITS: [], CLASS: []}
     console, threads = Console(stderr=True), torch.get_num_threads()
     torch.set_num_threads(1)  # as in the workers' processes
     try:
         with school() as room:
             images = open_images("digits", image_size=32, channels=1, cache=room.cache)
-            evaluator = train_evaluator(images)
+            evaluator = DigitsEvaluator(images)
             for seed in seeds:
                 plan = demo.changed(seed=seed)
                 one = plan.changed(max_units_per_lease=1)
@@ -56,7 +56,7 @@ def run(options: Options) -> Section:
         torch.set_num_threads(threads)
     return Section(
         name="agreement",
-        title=f"Frechet distance on the digits, demo preset, {demo.iterations} iterations of {demo.quorum:,} images (lower is better)",
+        title=f"Digit distance and KID, demo preset, {demo.iterations} iterations of {demo.quorum:,} images (lower is better)",
         columns=(*(f"seed {seed}" for seed in seeds), "mean"),
         ratio="mean distance",
         rows=_rows(distances),
@@ -68,7 +68,8 @@ def run(options: Options) -> Section:
     )
 
 
-def _rows(distances: dict[str, list[float]]) -> tuple[Row, ...]:
+def _rows(measured: dict[str, list[Distance]]) -> tuple[Row, ...]:
+    distances = {label: [found.frechet for found in several] for label, several in measured.items()}
     alone = distances[LOCAL]
     noise = (max(alone) - min(alone)) / mean(alone)
     rows = []
@@ -77,7 +78,7 @@ def _rows(distances: dict[str, list[float]]) -> tuple[Row, ...]:
         rows.append(
             Row(
                 label=label,
-                cells=(*(f"{value:.1f}" for value in values), f"{mean(values):.1f}"),
+                cells=(*map(str, measured[label]), f"{mean(values):.1f}"),
                 figures={f"seed {seed}": value for seed, value in zip(SEEDS, values, strict=False)},
                 ratio=ratio,
                 judgement=at_most(ratio, 1 + noise, "× (the spread of seeds)") if label != LOCAL else None,

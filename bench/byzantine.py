@@ -27,7 +27,7 @@ from gan_core.plan import AggregationName, Plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.policies.sampling import cut_units
 from gan_core.presets import preset
-from gan_core.quality.classifier import distance_of, train_evaluator
+from gan_core.quality.digits import DigitsEvaluator, distance_of
 from gan_core.units import WorkUnit
 
 WORKERS = 8
@@ -214,7 +214,7 @@ def judged(task: Task, quick: bool, start: Path, cache: Path) -> tuple[Task, Fou
     rule, gated = DEFENCES[task.defence]
     plan, found = plan_for(quick).changed(aggregation=rule), Found()
     images = open_images("digits", image_size=32, channels=1, cache=cache)
-    evaluator = train_evaluator(images)
+    evaluator = DigitsEvaluator(images)
     state = initial_state(plan)
     numbers = torch.from_file(str(start), size=start.stat().st_size // 4, dtype=torch.float32)
     restore(state, numbers)
@@ -224,7 +224,7 @@ def judged(task: Task, quick: bool, start: Path, cache: Path) -> tuple[Task, Fou
         average = room.train(attack, task.hostile if attack else 0, found, order).average
         if not bool(average.isfinite().all()):
             return RUINED
-        value = distance_of(plan, average, evaluator, 500 if quick else 5_000)
+        value = distance_of(plan, average, evaluator, 500 if quick else 5_000).frechet
         return min(RUINED, value) if value == value else RUINED
 
     found.distances[CLEAN] = distance(None)
@@ -256,7 +256,7 @@ def run(options: Options) -> Section:
         images = open_images("digits", image_size=32, channels=1, cache=cache)
         state = begun(plan, images, options.quick)
         stored(state, start)
-        before = distance_of(plan, state.average, train_evaluator(images))
+        before = distance_of(plan, state.average, DigitsEvaluator(images)).frechet
         console.print(f"  one machine alone, so far: {before:.1f}", style="dim")
         counts = (2,) if options.quick else (2, 1)
         tasks = [Task(name, hostile) for hostile in counts for name in DEFENCES]
@@ -281,7 +281,7 @@ def section(plan: Plan, before: float, results: Mapping[Task, Found]) -> Section
     others = next(found.others for found in results.values() if found.others)
     return Section(
         name="byzantine",
-        title=f"Frechet distance on the digits with hostile workers among {WORKERS}, for each rule (lower is better)",
+        title=f"Digit distance with hostile workers among {WORKERS}, for each rule (lower is better)",
         columns=tuple(DEFENCES),
         ratio=f"{DEFAULT} / clean mean",
         rows=tuple(rows),

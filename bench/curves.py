@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-PERFECT = 1.5  # one half of the digits against the other
-READABLE = 10.0
+from gan_core.quality.digits import PERFECT, READABLE, Distance
+
 COLOURS = ("#444444", "#d95f02", "#1b9e77")  # told apart by most eyes
 
 
@@ -19,7 +19,7 @@ class Point(Protocol):
     def images(self) -> int: ...
 
     @property
-    def distance(self) -> float: ...
+    def found(self) -> Distance: ...
 
 
 def draw_curves(curves: Mapping[str, Sequence[Point]], path: Path) -> None:
@@ -31,10 +31,10 @@ def draw_curves(curves: Mapping[str, Sequence[Point]], path: Path) -> None:
 
     figure, (by_time, by_images) = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
     for (label, points), colour in zip(curves.items(), COLOURS, strict=True):
-        distances = [p.distance for p in points]
+        distances = [p.found.frechet for p in points]
         by_time.plot([p.seconds for p in points], distances, "o-", color=colour, label=label)
         by_images.plot([p.images / 1000 for p in points], distances, "o-", color=colour, label=label)
-    by_time.set(xlabel="wall time, seconds", ylabel="Frechet distance, digits (log)", yscale="log")
+    by_time.set(xlabel="wall time, seconds", ylabel="digit distance (log)", yscale="log")
     by_images.set(xlabel="images seen, thousands")
     for axes in (by_time, by_images):
         axes.grid(visible=True, which="both", alpha=0.25)

@@ -19,7 +19,7 @@ from gan_core.networks.reference import train_plain
 from gan_core.networks.update import State
 from gan_core.plan import Plan
 from gan_core.presets import preset
-from gan_core.quality.classifier import ClassifierEvaluator, distance_of, train_evaluator
+from gan_core.quality.digits import PERFECT, READABLE, DigitsEvaluator, Distance, distance_of
 
 POINTS = 8  # snapshots over the time
 WORKERS = ("ada", "grace", "alan")
@@ -47,7 +47,7 @@ class Point:
 
     seconds: float
     images: int
-    distance: float
+    found: Distance
 
 
 class Film:
@@ -114,7 +114,7 @@ def run(options: Options) -> Section:
     console = Console(stderr=True)
     with school() as room:
         images = open_images("digits", image_size=32, channels=1, cache=room.cache)
-        evaluator = train_evaluator(images)
+        evaluator = DigitsEvaluator(images)
         for number, (label, plan) in enumerate(plans().items()):
             console.print(f"  {label}: {seconds:g} s", style="dim")
             name = f"quality-{number}"
@@ -125,23 +125,23 @@ def run(options: Options) -> Section:
         draw_curves(curves, picture)
     return Section(
         name="quality",
-        title=f"Frechet distance on the digits, demo preset, {seconds:g} s each on the same cores (lower is better)",
-        columns=("seconds", "images", "images/s", "distance"),
+        title=f"Digit distance, demo preset, {seconds:g} s each on the same cores (lower is better)",
+        columns=("seconds", "images", "images/s", "distance", "KID"),
         ratio="final distance",
         rows=tuple(_rows(curves)),
         notes=(
-            "1.5 is perfect, about 10 is well readable. All three share this machine: the workers bring no cores of their own.",
+            f"{PERFECT} is perfect, about {READABLE} is well readable. All three share this machine: the workers bring no cores of their own.",
         ),
         pictures=pictures,
     )
 
 
-def judged(plan: Plan, evaluator: ClassifierEvaluator, shots: list[Shot]) -> list[Point]:
+def judged(plan: Plan, evaluator: DigitsEvaluator, shots: list[Shot]) -> list[Point]:
     return [Point(shot.seconds, shot.images, distance_of(plan, shot.average, evaluator)) for shot in shots]
 
 
 def _rows(curves: dict[str, list[Point]]) -> list[Row]:
-    last = {label: points[-1].distance for label, points in curves.items()}
+    last = {label: points[-1].found.frechet for label, points in curves.items()}
     rows = []
     for label, points in curves.items():
         for point in points:
@@ -153,9 +153,15 @@ def _rows(curves: dict[str, list[Point]]) -> list[Row]:
                         f"{point.seconds:.0f}",
                         f"{point.images:,}",
                         f"{point.images / point.seconds:,.0f}",
-                        f"{point.distance:.1f}",
+                        f"{point.found.frechet:.1f}",
+                        f"{point.found.kid:.4f} ± {point.found.kid_error:.4f}",
                     ),
-                    figures={"seconds": point.seconds, "images": point.images, "distance": point.distance},
+                    figures={
+                        "seconds": point.seconds,
+                        "images": point.images,
+                        "distance": point.found.frechet,
+                        "kid": point.found.kid,
+                    },
                     ratio=last[label] / last[ALONE] if at_end else None,
                     judgement=at_most(last[LOCAL] / last[GRADIENT], 1, "× gradient")
                     if at_end and label == LOCAL

@@ -30,7 +30,7 @@ from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.update import State, advance, aggregate_all, initial_state
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units
-from gan_core.quality.classifier import distance_of, train_evaluator
+from gan_core.quality.digits import DigitsEvaluator, distance_of
 from gan_core.units import WorkUnit
 
 CLASSES = (4, 12)
@@ -127,12 +127,12 @@ def judged(case: Case, quick: bool, start: Path, cache: Path) -> dict[tuple[Part
     state = initial_state(plan)
     if case.start == STARTS[1]:
         restore(state, torch.from_file(str(start), size=start.stat().st_size // 4, dtype=torch.float32))
-    room, evaluator = Class(plan, images, state), train_evaluator(images)
+    room, evaluator = Class(plan, images, state), DigitsEvaluator(images)
     outcomes: dict[tuple[Part | None, float], Outcome] = {}
     attacks: Iterator[tuple[Part | None, float]] = iter([(None, 1.0), *product(PARTS, FACTORS)])
     for attack in attacks:
         state, found = room.train(*attack)
-        found.distance = distance_of(plan, state.average, evaluator, 500 if quick else 5_000)
+        found.distance = distance_of(plan, state.average, evaluator, 500 if quick else 5_000).frechet
         outcomes[attack] = found
     return outcomes
 

@@ -28,7 +28,16 @@ MEASURED = (
     "d_real_accuracy",
     "d_fake_accuracy",
 )
-FIGURES = ("frechet", "wasserstein", "diversity", "coverage", "fid")  # an evaluation's, which comes later
+FIGURES = (
+    "frechet",
+    "kid",
+    "kid_error",
+    "wasserstein",
+    "diversity",
+    "coverage",
+    "fid",
+    "inception_distance",
+)  # an evaluation's, which comes later
 AT_ONCE = 900  # metrics in one request; MLflow takes 1,000
 MIRRORED = "classgan.iteration"  # tag: up to here everything is there
 STATUS = {

@@ -202,20 +202,31 @@ def _quality(evaluated: tuple[Evaluation, ...] | list[Evaluation]) -> str:
     rows = [
         f"| figure | iteration {last.iteration:,} | iteration {best.iteration:,} (best) |",
         "|---|---|---|",
-        f"| Frechet distance in random features, lower is better | {last.frechet:.1f} | {best.frechet:.1f} |",
+        f"| random-feature distance, lower is better | {last.frechet:.1f} | {best.frechet:.1f} |",
+        *_kernel(last, best),
         f"| sliced Wasserstein distance, lower is better | {last.wasserstein:.1f} | {best.wasserstein:.1f} |",
         f"| diversity, 100% is as varied as the data | {last.diversity:.0%} | {best.diversity:.0%} |",
         f"| coverage, share of the data that has a sample nearby | {last.coverage:.0%} | {best.coverage:.0%} |",
     ]
     if last.fid is not None and best.fid is not None:
         rows.append(f"| FID, lower is better | {last.fid:.1f} | {best.fid:.1f} |")
+    if last.inception_distance is not None and best.inception_distance is not None:
+        name = "Inception distance of 1,024 samples, which version 0.1 called FID"
+        rows.append(f"| {name} | {last.inception_distance:.1f} | {best.inception_distance:.1f} |")
     warning = evaluations.collapse(evaluated)
     protocol = (
         f"Protocol `{last.protocol}`: real images and samples from fixed seeds, compared in the features of a small convolutional net with random weights "
         "(Wasserstein: in patches of a Laplacian pyramid, times 1,000; coverage: nearer than the fifth-nearest real image). "
-        "Figures compare evaluations of the same data by the same protocol; they are not published FID."
+        "Figures compare evaluations of the same data by the same protocol; they are not published FID or KID, whose features are Inception's."
     )
     return "\n".join(rows) + f"\n\n{protocol}" + (f"\n\n**{warning}**" if warning else "")
+
+
+def _kernel(*measured: Evaluation) -> list[str]:
+    if any(e.kid is None for e in measured):
+        return []  # version 0.1 didn't measure it
+    cells = " | ".join(f"{e.kid:.4f} ± {e.kid_error:.4f}" for e in measured)
+    return [f"| KID in the same features, with its standard error, lower is better | {cells} |"]
 
 
 def _thanks(told: TrainingRecord) -> str:

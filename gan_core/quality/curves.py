@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS = 500  # of a loss curve, at most: more can't be told apart
-COLOURS = {"G": "#1b9e77", "D": "#d95f02", "frechet": "#444444", "wasserstein": "#7570b3", "FID": "#e7298a"}
+RANDOM = "random-feature distance"
+COLOURS = {"G": "#1b9e77", "D": "#d95f02", RANDOM: "#444444", "Wasserstein": "#7570b3", "FID": "#e7298a"}
 
 
 def draw_curves(history: Sequence[IterationRow], evaluations: Sequence[Evaluation]) -> bytes:
@@ -35,7 +36,7 @@ def draw_curves(history: Sequence[IterationRow], evaluations: Sequence[Evaluatio
             axis.plot(places[::step], losses[::step], color=COLOURS[label], label=f"loss of {label}", linewidth=1)
     if evaluations:
         seen = [e.images / 1000 for e in evaluations], [e.seconds / 60 for e in evaluations]
-        distances = {"frechet": [e.frechet for e in evaluations], "wasserstein": [e.wasserstein for e in evaluations]}
+        distances = {RANDOM: [e.frechet for e in evaluations], "Wasserstein": [e.wasserstein for e in evaluations]}
         if all(e.fid is not None for e in evaluations):
             distances["FID"] = [e.fid or 0.0 for e in evaluations]
         for column, places in enumerate(seen):
@@ -56,7 +57,7 @@ def draw_curves(history: Sequence[IterationRow], evaluations: Sequence[Evaluatio
 
 
 def draw_comparison(trainings: Mapping[str, tuple[Sequence[IterationRow], Sequence[Evaluation]]]) -> bytes:
-    """PNG: losses of G and of D, and the Frechet distance, of several trainings against images seen.
+    """PNG: losses of G and of D, and the random-feature distance, of several trainings against images seen.
 
     Args:
         trainings: name → closed iterations and evaluations, the oldest first.
@@ -73,7 +74,7 @@ def draw_comparison(trainings: Mapping[str, tuple[Sequence[IterationRow], Sequen
         seen, distances = [e.images / 1000 for e in evaluations], [e.frechet for e in evaluations]
         axes[2].plot(seen, distances, "o-", label=name, markersize=3)
     axes[2].set_yscale("log")
-    for axis, title in zip(axes, ("loss of G", "loss of D", "Frechet distance (log)"), strict=True):
+    for axis, title in zip(axes, ("loss of G", "loss of D", f"{RANDOM} (log)"), strict=True):
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("images seen, thousands")
         axis.grid(visible=True, alpha=0.25)

@@ -2,9 +2,11 @@
 
 Protocol, for each figure SAMPLES real and SAMPLES generated images, chosen from the same seeds at every call:
 
-- **frechet**: the Frechet distance (Heusel et al. 2017, arXiv:1706.08500, eq. 6) in the features of a convolutional net
+- **frechet**, the random-feature distance: the Frechet distance (Heusel et al. 2017, arXiv:1706.08500, eq. 6) in the features of a convolutional net
   with random weights from a fixed seed. Random features tell good samples from bad ones where no net trained on such
   images is at hand (Naeem et al. 2020, arXiv:2002.09797, section 4.2). 0 is equal; lower is better.
+- **kid**: the kernel distance in the same features (Bińkowski et al. 2018, arXiv:1801.01401), with its standard error,
+  **kid_error**. It has no bias from the number of images.
 - **wasserstein**: the sliced Wasserstein distance of 7x7 patches on each level of a Laplacian pyramid, times 1,000
   (Karras et al. 2018, arXiv:1710.10196, section 5), here with fewer images, patches and directions. Lower is better.
 - **diversity**: how far apart nearest neighbours are among the samples, as a share of the same among real images, in
@@ -12,16 +14,13 @@ Protocol, for each figure SAMPLES real and SAMPLES generated images, chosen from
   It doesn't see kinds that are missing. In the spirit of the birthday paradox test (Arora and Zhang 2017, arXiv:1706.08224).
 - **coverage**: the share of real images with a sample nearer than their NEIGHBOURS-th nearest real one, in those features
   (Naeem et al. 2020, section 3.2). Above 0.9 for other real images; low when whole kinds of images are missing.
-- **fid**: the usual FID with torchmetrics' Inception net, only where its weights lie already; they are never fetched.
-  With so few images it is larger than a published one.
+- **fid**: see gan_core/quality/fid.py; of more samples than the others.
 
 Comparable between evaluations of the same data at the same size by the same protocol, and with nothing else.
 """
 
-import importlib.util
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -29,9 +28,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gan_core.data.images import ImageSet
-from gan_core.networks.drawing import draw
+from gan_core.networks.drawing import draw, standing_statistics
 from gan_core.plan import Plan
-from gan_core.quality.classifier import frechet_distance, moments
+from gan_core.quality import fid
+from gan_core.quality.distances import frechet_distance, kernel_distance, moments
 
 SAMPLES = 1_024  # images on each side; all of the real ones, if there are fewer
 FEATURES = 128
@@ -41,9 +41,6 @@ COARSEST = 16  # pixels a side of a pyramid's last level
 PROTOCOL = (
     f"random-conv-1, {SAMPLES:,} samples"  # another one when any of this changes: figures are then not comparable
 )
-INCEPTION = (
-    "weights-inception-2015-12-05-6726825d.pth"  # as torch-fidelity names the file, in torch's folder of weights
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +48,12 @@ class Scores:
     """How good samples are."""
 
     frechet: float
+    kid: float
+    kid_error: float
     wasserstein: float
     diversity: float
     coverage: float
-    fid: float | None
+    fid: float | None = None
 
 
 class Evaluator:
@@ -68,23 +67,25 @@ class Evaluator:
         self._centre, self._scale = raw.mean(0), float(raw.std(0).mean()) or 1.0
         features = (raw - self._centre) / self._scale
         self._moments = moments(features)
+        self._plain = features
         self._features, self._reach = _near(features)
         self._spacing = float(self._reach[:, 0].median())
         self._slices = list(_slices(real))
-        self._inception = inception_net()
-        self._real = real if self._inception is not None else real[:0]
+        self.fid = fid.fid_for(images)
 
     def scores(self, samples: Tensor) -> Scores:
-        """Of samples (N, C, S, S) in [-1, 1]."""
+        """All but FID, of samples (N, C, S, S) in [-1, 1]."""
         features = (self._net_features(samples) - self._centre) / self._scale
         points, near = _near(features)
         levels = zip(self._slices, _slices(samples), strict=True)
+        kid, kid_error = kernel_distance(self._plain, features)
         return Scores(
             frechet=frechet_distance(*self._moments, *moments(features)),
+            kid=kid,
+            kid_error=kid_error,
             wasserstein=1000 * float(np.mean([_distance_of_sorted(ours, theirs) for ours, theirs in levels])),
             diversity=float(near[:, 0].median()) / self._spacing if self._spacing else 1.0,
             coverage=float((torch.cdist(self._features, points).min(1).values < self._reach[:, -1]).float().mean()),
-            fid=_fid(self._inception, self._real, samples) if self._inception is not None else None,
         )
 
     @torch.no_grad()
@@ -94,8 +95,14 @@ class Evaluator:
 
 def scores_of(plan: Plan, average: Tensor, evaluator: Evaluator) -> Scores:
     """Of the averaged generator's images, from noise that is the same at every call."""
-    noise = torch.randn(SAMPLES, plan.latent_dim, 1, 1, generator=torch.Generator().manual_seed(12_345))
-    return evaluator.scores(draw(plan, average, noise, batch=64))
+    seed = torch.Generator().manual_seed(12_345)
+    noise = torch.randn(SAMPLES, plan.latent_dim, 1, 1, generator=seed)
+    found = evaluator.scores(draw(plan, average, noise, batch=64))
+    if evaluator.fid is None:
+        return found
+    more = torch.randn(fid.SAMPLES, plan.latent_dim, 1, 1, generator=seed).split(fid.AT_ONCE)
+    statistics = standing_statistics(plan, average)
+    return replace(found, fid=evaluator.fid.of(draw(plan, average, part, statistics) for part in more))
 
 
 def _random_net(channels: int) -> nn.Sequential:
@@ -158,22 +165,3 @@ def _distance_of_sorted(ours: Tensor, theirs: Tensor) -> float:
     count = min(len(ours), len(theirs))
     ours, theirs = (side[torch.linspace(0, len(side) - 1, count).round().long()] for side in (ours, theirs))
     return float((ours - theirs).abs().mean())
-
-
-def inception_net() -> int | nn.Module | None:
-    """What torchmetrics' FID computes with, if it can without a download; else None."""
-    weights = Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION
-    there = all(importlib.util.find_spec(name) for name in ("torchmetrics", "torch_fidelity"))
-    return 2048 if there and weights.is_file() else None
-
-
-def _fid(net: int | nn.Module, real: Tensor, samples: Tensor) -> float:
-    """FID of samples from real images; `net` is what `inception_net` found."""
-    from torchmetrics.image.fid import FrechetInceptionDistance
-
-    metric = FrechetInceptionDistance(feature=net, normalize=True)
-    for images, is_real in ((real, True), (samples, False)):
-        for batch in images.split(64):
-            coloured = batch.expand(-1, 3, -1, -1) if batch.shape[1] == 1 else batch
-            metric.update((coloured + 1) / 2, real=is_real)
-    return float(metric.compute())

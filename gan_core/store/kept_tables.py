@@ -55,8 +55,11 @@ evaluations = Table(
     Column("wasserstein", Double, nullable=False),
     Column("diversity", Double, nullable=False),
     Column("coverage", Double, nullable=False),
-    Column("fid", Double),  # where Inception's weights were there
+    Column("inception_distance", Double),  # of 1,024 samples: version 0.1 called it FID
     now("measured_at"),
+    Column("kid", Double),
+    Column("kid_error", Double),  # its standard error
+    Column("fid", Double),  # of 10,000 samples, where Inception's weights were there
     UniqueConstraint("training_id", "iteration"),
     comment="How good the samples were after an iteration.",
 )

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from prefect import task
@@ -51,16 +52,12 @@ def evaluate(snapshot: "Snapshot", evaluator: LazyEvaluator) -> str:
     took, training = time.monotonic() - began, snapshot.training_id
     with Link(settings().database_url) as link:
         evaluation = evaluations.Evaluation(
+            **asdict(found),
             iteration=snapshot.iteration,
             images=snapshot.images,
             seconds=link.call(lambda c: evaluations.training_seconds(c, training, snapshot.iteration)),
             took=took,
             protocol=scores.PROTOCOL,
-            frechet=found.frechet,
-            wasserstein=found.wasserstein,
-            diversity=found.diversity,
-            coverage=found.coverage,
-            fid=found.fid,
         )
         link.call(lambda c: evaluations.save(c, training, evaluation))
         so_far = link.call(lambda c: evaluations.of_training(c, training))

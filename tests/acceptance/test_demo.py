@@ -82,7 +82,8 @@ def test_it_ends_with_pictures_and_a_figure_after_a_killed_one_and_though_port_4
         assert demo.wait(500) == 0, (place / "log").read_text()
     text = (place / "log").read_text()
     assert "ending what a killed class left running" in text
-    assert "Frechet distance" in text
+    assert "digit distance" in text
+    assert "KID" in text
     assert "127.0.0.1:4200" not in text
     name = re.search(r"Training (demo-\d+)", text).group(1)
     folder = place / "outputs" / name

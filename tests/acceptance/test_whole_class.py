@@ -101,7 +101,8 @@ def test_prefect_shows_samples_progress_leaderboard_and_a_report(school, story):
     assert "rank" in shown["leaderboard"]["data"]
     report = shown["report-story"]["data"]
     assert report.count("data:image/png;base64,") == 2  # curves and samples
-    assert "| Frechet distance in random features, lower is better |" in report
+    assert "| random-feature distance, lower is better |" in report
+    assert "| KID in the same features, with its standard error, lower is better |" in report
     assert len(report) < 500_000
 
 

@@ -25,7 +25,6 @@ ENVIRONMENT_READERS = {
 # Who may ask autograd for a gradient.
 GRADIENT_TAKERS = {
     "gan_core/networks/gradients.py": "one network in, its own gradient out",
-    "gan_core/quality/classifier.py": "trains the classifier that judges samples; no part of the GAN",
 }
 
 
@@ -82,7 +81,10 @@ def test_a_module_stays_within_its_budget(path):
     assert lines <= HARD_LIMIT, f"{name_of(path)} has {lines} lines; split it by duty before {HARD_LIMIT}"
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=name_of)
+HISTORY = ROOT / "gan_core/store/migrations/versions"  # grows by one file for each change, and is read by its numbers
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES} - {HISTORY}), ids=name_of)
 def test_a_folder_can_be_taken_in_at_a_glance(folder):
     modules = [path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")]
     assert len(modules) <= ROOM, f"{name_of(folder)} has {len(modules)} modules; give some of them a room of their own"

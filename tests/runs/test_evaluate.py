@@ -38,7 +38,7 @@ def measured(training, classroom, monkeypatch, tmp_path):
 
 def test_figures_are_kept_with_images_and_seconds_and_drawn(measured, training, connection, tmp_path):
     said = measured(3)
-    assert said.startswith("after iteration 3: Frechet ")
+    assert said.startswith("after iteration 3: random-feature distance ")
     (kept,) = evaluations.of_training(connection, training.training_id)
     assert (kept.iteration, kept.images, kept.protocol) == (3, training.state.images, scores.PROTOCOL)
     assert 0 < kept.seconds < 60

@@ -40,7 +40,7 @@ def models_list(
     if not found:
         console.print("No model is kept yet: it happens at a training's end, or with `classgan models keep TRAINING`.")
         return
-    columns = ("model", "training", "run", "iteration", "images seen", "Frechet", "kept")
+    columns = ("model", "training", "run", "iteration", "images seen", "distance", "kept")
     table = Listing(*columns, folds=["kept"], spare=["images seen", "run"])
     for model in found:
         frechet = f"{model.figures['frechet']:.1f}" if model.figures else ""

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="List, show, compare and export the runs of trainings.")
 Name = Annotated[str, typer.Argument(help="The training's name.")]
+CALLED = {
+    "frechet": "random-feature distance",
+    "kid": "KID",
+}  # figures whose names in tables aren't those of their columns
 
 
 class By(StrEnum):
@@ -174,7 +178,10 @@ def runs_compare(
         table.add("plan, data, versions", *["the same"] * len(names))
     table.section()
     for what, values in results.items():
-        table.add(what, *("" if value is None else format(value, FORMS.get(what, ".3g")) for value in values))
+        table.add(
+            CALLED.get(what, what),
+            *("" if value is None else format(value, FORMS.get(what, ".3g")) for value in values),
+        )
     show(table)
     if not comparable:
         console.print("Their data or protocol differ: the figures of quality can't be compared.")
@@ -207,7 +214,7 @@ def runs_mirror(
 
 
 TABLES = (".csv", ".parquet")
-SCORES = ("frechet", "wasserstein", "diversity", "coverage")
+SCORES = ("frechet", "kid", "wasserstein", "diversity", "coverage")
 FORMS = {"iterations done": ",", "images seen": ",", "minutes of training": ".1f", "g_loss": ".3f", "d_loss": ".3f"}
 
 
@@ -233,7 +240,8 @@ def _table(found: Sequence[runs.Run]) -> Listing:
 
 def _figures(rows: Sequence[dict[str, Any]], figures: Sequence[str], *facts: str) -> Listing:
     """A table of plain facts, then of figures."""
-    table = Listing(*(column.replace("_", " ") for column in (*facts, *figures)), folds=["student"])
+    heads = (CALLED.get(column, column.replace("_", " ")) for column in (*facts, *figures))
+    table = Listing(*heads, folds=["student"])
     for row in rows:
         shown = [f"{row[c]:,.0f}" if isinstance(row[c], int | float) else str(row[c]) for c in facts]
         table.add(*shown, *("" if row[c] is None else f"{row[c]:.3g}" for c in figures))

@@ -161,7 +161,7 @@ def _picture(view: ledger.Overview, workers: list[ledger.WorkerRow], plan: Plan,
 def _summarise(link: Link, name: str, plan: Plan, started: float) -> None:
     """The quality score, the table, the files."""
     from gan_core.networks import generators
-    from gan_core.quality.classifier import distance_of, train_evaluator
+    from gan_core.quality.digits import PERFECT, READABLE, DigitsEvaluator, distance_of
     from gan_core.settings import settings
     from gan_core.store.coordinator import trainings
     from gan_core.store.viewers import ledger
@@ -176,10 +176,9 @@ def _summarise(link: Link, name: str, plan: Plan, started: float) -> None:
             time.sleep(REFRESH)
         generator = generators.load(path)
         images = open_with_bar(plan, settings().cache)
-        if images.labels is not None:
-            distance = distance_of(plan, generator.average, train_evaluator(images))
-            quality = f"{distance:.1f}  (1.6 is perfect, about 10 well readable, 1,800 noise)"
-            lines.append(("Frechet distance", quality))
+        if plan.data == "digits":
+            distance = distance_of(plan, generator.average, DigitsEvaluator(images))
+            lines.append(("digit distance", f"{distance}  ({PERFECT} is perfect, about {READABLE:.0f} well readable)"))
     who = ", ".join(
         f"{w.name} {counted(w.units, 'unit')}" for w in link.call(lambda c: ledger.workers(c, name)) if w.units
     )

@@ -20,18 +20,27 @@ class Evaluation:
     wasserstein: float
     diversity: float
     coverage: float
-    fid: float | None
+    kid: float | None = None  # version 0.1 didn't measure it
+    kid_error: float | None = None  # its standard error
+    fid: float | None = None  # of 10,000 samples
+    inception_distance: float | None = None  # of 1,024: version 0.1 called it FID
 
     def sentence(self) -> str:
         """The figures for people."""
+        kid = f", KID {self.kid:.3f} ± {self.kid_error:.3f}" if self.kid is not None else ""
         fid = f", FID {self.fid:.1f}" if self.fid is not None else ""
+        if self.inception_distance is not None:
+            fid = f", Inception distance {self.inception_distance:.1f} (1,024 samples)"
         return (
-            f"after iteration {self.iteration:,}: Frechet {self.frechet:.1f}, Wasserstein {self.wasserstein:.1f}{fid}, "
-            f"diversity {self.diversity:.0%}, coverage {self.coverage:.0%}"
+            f"after iteration {self.iteration:,}: random-feature distance {self.frechet:.1f}{kid}, "
+            f"Wasserstein {self.wasserstein:.1f}{fid}, diversity {self.diversity:.0%}, coverage {self.coverage:.0%}"
         )
 
 
-COLUMNS = "iteration, images, seconds, took, protocol, frechet, wasserstein, diversity, coverage, fid"
+COLUMNS = (
+    "iteration, images, seconds, took, protocol, frechet, wasserstein, diversity, coverage, kid, kid_error, fid, "
+    "inception_distance"
+)
 
 
 def training_seconds(connection: Connection, training_id: int, iteration: int) -> float:

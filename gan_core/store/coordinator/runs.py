@@ -101,7 +101,7 @@ ITERATIONS = """
     SELECT i.number + 1 AS iteration, (i.position + t.data_images - 1) / greatest(1, t.data_images) AS epoch, i.closed_at,
            i.seconds, i.images, i.contributions, i.workers,
            i.g_loss, i.d_loss, i.d_real_accuracy, i.d_fake_accuracy,
-           e.frechet, e.wasserstein, e.diversity, e.coverage, e.fid, e.measured_at
+           e.frechet, e.kid, e.kid_error, e.wasserstein, e.diversity, e.coverage, e.fid, e.inception_distance, e.measured_at
     FROM watch.iterations AS i JOIN classgan.trainings AS t ON t.id = i.training_id
     LEFT JOIN classgan.evaluations AS e ON e.training_id = i.training_id AND e.iteration = i.number + 1
     WHERE i.training_id = %s AND i.closed_at IS NOT NULL AND i.contributions > 0 ORDER BY i.number
