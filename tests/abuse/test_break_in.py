@@ -147,13 +147,13 @@ def test_a_machine_without_a_name_is_refused(mallory):
 
 
 def test_tiny_contributions_by_the_hundred_have_nobody_else_refused():
-    lengths, tiny, honest = Lengths(), 1e-12, Vectors(torch.ones(4), torch.ones(4), torch.zeros(0))
+    lengths, tiny, honest = Lengths(), 1e-12, Vectors(torch.ones(4), torch.ones(4))
     for _ in range(ENOUGH):
         lengths.remember("ada", {"generator": 2.0, "discriminator": 2.0})
     for _ in range(200):
         lengths.remember("mallory", {"generator": tiny, "discriminator": tiny})
     lengths.check(honest)
-    exploding = Vectors(torch.full((4,), 1e3), torch.ones(4), torch.zeros(0))
+    exploding = Vectors(torch.full((4,), 1e3), torch.ones(4))
     with pytest.raises(PayloadError, match="more than 100 times the usual"):
         lengths.check(exploding)
 

@@ -103,7 +103,10 @@ def test_an_answer_that_nobody_foresaw_is_said_once_and_the_next_look_goes_on(sc
 
 def test_however_the_command_ends_prefects_worker_ends_with_it(tmp_path, monkeypatch):
     monkeypatch.setenv("CLASSGAN_HOME", str(tmp_path))
-    monkeypatch.setattr("deployments.prefect_settings.PREFECT", [sys.executable, "-S", "-c", "input()"])
+    monkeypatch.setattr(
+        "deployments.prefect_settings.PREFECT",
+        [sys.executable, "-S", "-c", "import threading; threading.Event().wait()"],
+    )
     monkeypatch.setattr(kubernetes, "_reach", lambda: {"PREFECT_API_URL": "http://127.0.0.1:9/api"})
     started: list[subprocess.Popen] = []
     real = subprocess.Popen

@@ -114,7 +114,7 @@ def test_an_ill_part_is_named_with_its_log_until_it_is_well_again(clock, tmp_pat
     stack = LocalStack(tmp_path / "home", tmp_path / "outputs")
     stack._make_folders()
     try:
-        first = stack.spawn("worker-ada", [sys.executable, "-S", "-c", "input()"])
+        first = stack.spawn("worker-ada", [sys.executable, "-S", "-c", "import threading; threading.Event().wait()"])
         assert stack.look_after() == ill_parts(stack.home) == []
         for _ in range(2):
             stack.children["worker-ada"].kill()
