@@ -45,7 +45,7 @@ def status(name: EveryTraining = "", as_json: JsonOption = False) -> None:
         print_json({"trainings": told, "workers": workers})
         return
     if not rows:
-        console.print("No training yet. Start one in the Prefect UI (deployment `train`), or with `classgan demo`.")
+        say("No training yet. Start one in the Prefect UI (deployment `train`), or with `classgan demo`.")
         return
     table = Listing("training", "state", "it.", "images", "img/s", "G loss", "D loss", spare=["D loss", "G loss"])
     for view in views:
