@@ -1,11 +1,15 @@
 """What the database holds is what the code says: tables, words, functions, rights."""
 
+from importlib import import_module
+
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from sqlalchemy import create_engine, pool
 
+from gan_core.store.coordinator import evaluations, trainings
 from gan_core.store.migrate import add_student, function_files, migrate
 from gan_core.store.schema import EXTERNAL, SCHEMA, metadata
 from gan_core.units import TrainingState, UnitState, Verdict
@@ -63,6 +67,23 @@ def test_migrating_again_changes_nothing(database, connection):
     before = functions()
     migrate(database)
     assert functions() == before
+
+
+def test_what_version_0_1_called_fid_is_kept_under_another_name(database, connection, tiny):
+    """It came from 1,024 samples."""
+    training = trainings.create(connection, "old", tiny.model_dump(mode="json")).id
+    change = import_module("gan_core.store.migrations.versions.0015_kernel_distance")
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database), poolclass=pool.NullPool)
+    with engine.begin() as tables, Operations.context(MigrationContext.configure(tables)):
+        change.downgrade()
+        tables.exec_driver_sql(
+            "INSERT INTO classgan.evaluations (training_id, iteration, images, seconds, took, protocol, frechet, wasserstein,"
+            f" diversity, coverage, fid) VALUES ({training}, 3, 9, 1, 1, 'random-conv-1, 1,024 samples', 12, 3, 1, 1, 88)"
+        )
+        change.upgrade()
+    (kept,) = evaluations.of_training(connection, training)
+    assert (kept.inception_distance, kept.fid, kept.kid) == (88, None, None)
+    assert "Inception distance 88.0 (1,024 samples)" in kept.sentence()
 
 
 def test_every_function_file_is_installed(connection):

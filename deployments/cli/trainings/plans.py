@@ -110,6 +110,7 @@ def train_here(plan: Plan, plain: bool, out: Path | None) -> None:
     """Train in this process; writes generator, grid and timeline."""
     import torch
 
+    from gan_core.data.images import advice
     from gan_core.networks import generators
     from gan_core.networks.reference import train_local, train_plain
     from gan_core.networks.update import State
@@ -126,6 +127,8 @@ def train_here(plan: Plan, plain: bool, out: Path | None) -> None:
     out = out or settings().outputs / "local"
     out.mkdir(parents=True, exist_ok=True)  # a place that can't be written must not cost the training
     images = open_with_bar(plan, settings().cache)
+    if warning := advice(plan, images):
+        console.print(warning, style="yellow", markup=False)
     grids: list[tuple[int, bytes]] = []
     started = time.monotonic()
     columns = (
