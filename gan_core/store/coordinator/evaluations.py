@@ -73,13 +73,13 @@ def of_training(connection: Connection, training_id: int) -> list[Evaluation]:
 
 
 FALL = 0.5  # of the best so far: what a figure must fall to before it counts as a collapse
-BEGUN = 0.2  # diversity or coverage that a training must have shown before it can lose it
+BEGUN = 0.4  # diversity or coverage that a training must have shown before it can lose it; untrained: 0.33
 
 
 def collapse(history: Sequence[Evaluation]) -> str:
     """A warning in words if the latest samples are much less varied than earlier ones; "" if they aren't.
 
-    A training that has only begun draws one grey image: that isn't a collapse, since there was nothing to lose yet.
+    What a training draws that has only begun is of little variety: losing that is no collapse.
     """
     if not history:
         return ""
