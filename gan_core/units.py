@@ -134,10 +134,10 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkUnit:
-    """A slice of an epoch's order: the smallest thing that is handed out."""
+    """A slice of the epochs' orders: the smallest thing that is handed out."""
 
     ordinal: int  # place within its iteration, from 0: the order in which contributions are added up
-    epoch: int
+    epoch: int  # of its first image; it may go on with the next one
     indices: tuple[int, ...]  # images of the data set
     seed: int  # 63 bits: noise, mirroring and stochastic rounding all come from it
     reach: int = 0  # so many images, from the first on, a machine must have; 0 where the data is no matter of shards

@@ -213,7 +213,7 @@ def _odd_directions(
 
 
 def _least_images(plan: Plan, sketches: Sequence[Sketch]) -> float:
-    """Images below which a contribution is too small to be like the others, and to do harm: an epoch's last unit."""
+    """Images below which a contribution is too small to be like the others, and to do harm: a small shard's unit."""
     return min(plan.images_per_unit, _median([sketch.images for sketch in sketches])) / 2
 
 

@@ -146,35 +146,37 @@ class _Orders:
     ) -> None:
         self._plan, self._images, self._labels, self._detail = plan, images, labels, detail
         self._shards = _joined(shards, plan.images_per_unit) if plan.shards != "off" else []
-        self._epoch, self._pieces = -1, [np.empty(0, dtype=np.int64)]
+        self._epoch, self._order, self._ends = -1, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
     def unit_at(self, position: int) -> np.ndarray:
         """(images,) indices of the unit that begins at this position."""
         epoch, offset = divmod(position, self._images)
         if len(self._shards) > 1:
-            ends = np.cumsum([len(piece) for piece in self._of(epoch)])
-            return np.concatenate(self._of(epoch))[offset : ends[np.searchsorted(ends, offset, side="right")]]
+            order = self._of(epoch)
+            return order[offset : self._ends[np.searchsorted(self._ends, offset, side="right")]]
         taken, size = [], self._plan.images_per_unit
         while size:
-            (order,) = self._of(epoch)
-            taken.append(order[offset : offset + size])
+            taken.append(self._of(epoch)[offset : offset + size])
             size -= len(taken[-1])
             epoch, offset = epoch + 1, 0
         return np.concatenate(taken)
 
-    def _of(self, epoch: int) -> list[np.ndarray]:
-        """An epoch's order: whole, or cut into the units of all shards, which are then shuffled."""
+    def _of(self, epoch: int) -> np.ndarray:
+        """(images,) an epoch's order; of data in shards, where each unit ends is noted, too."""
         if epoch != self._epoch:
             seed = seed_of(self._plan.seed, "epoch", epoch)
             whole = Pool(self._images, self._labels, self._detail, epoch, seed)
-            self._epoch, self._pieces = epoch, self._cut(whole) if len(self._shards) > 1 else [self._sampler(whole)]
-        return self._pieces
+            pieces = self._cut(whole) if len(self._shards) > 1 else [self._sampler(whole)]
+            self._epoch, self._order = epoch, np.concatenate(pieces)
+            self._ends = np.cumsum([len(piece) for piece in pieces])
+        return self._order
 
     @property
     def _sampler(self) -> Sampler:
         return SAMPLERS[self._plan.sampler]
 
     def _cut(self, whole: Pool) -> list[np.ndarray]:
+        """The units of all shards, shuffled unless the sampler keeps the files' order."""
         pieces: list[np.ndarray] = []
         start = 0
         for number, size in enumerate(self._shards):
