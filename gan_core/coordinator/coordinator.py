@@ -189,9 +189,8 @@ class Coordinator:
     @property
     def is_done(self) -> bool:
         done = self.plan.is_done(self.state.iteration, self.state.position, len(self.images))
-        return done and not (
-            self.plan.epochs and self._left_over()
-        )  # an epoch is over when all its images were learned from
+        # An epoch is over when all its images were learned from.
+        return done and not (self.plan.epochs and self._left_over())
 
     def _left_over(self) -> list[WorkUnit]:
         return self.link.call(lambda c: unit_queue.left_over(c, self.training_id, self.state.iteration - 1))
