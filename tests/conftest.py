@@ -230,8 +230,10 @@ def digits(cache: Path) -> ImageSet:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[Hub]:
     """A hub of our own, to which huggingface_hub leads as if HF_ENDPOINT said so."""
+    # Each of them calls its only commit aaaa…: what an earlier one sent would be taken for this one's.
+    shutil.rmtree(cache / "downloads", ignore_errors=True)
     with fake_hub() as hub:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
         template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
