@@ -47,11 +47,16 @@ def test_a_line_cut_short_is_told_from_a_whole_one(invite, length):
         Invite.parse(invite.line[:length])
 
 
-def test_every_wrong_character_is_noticed(invite):
-    line = invite.line
-    for place in range(len("classgan1."), len(line)):
-        with pytest.raises(InviteError):
-            Invite.parse(line[:place] + ("A" if line[place] != "A" else "B") + line[place + 1 :])
+def test_no_wrong_character_makes_another_invite_of_it(invite):
+    """A few bits say nothing: those that fill the last byte before zlib's checksum."""
+    line, noticed = invite.line, 0
+    places = range(len("classgan1."), len(line))
+    for place in places:
+        try:
+            assert Invite.parse(line[:place] + ("A" if line[place] != "A" else "B") + line[place + 1 :]) == invite
+        except InviteError:
+            noticed += 1
+    assert noticed >= len(places) - 2
 
 
 @pytest.mark.parametrize("login", ["a" * length for length in range(1, 9)])
