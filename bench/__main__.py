@@ -20,6 +20,7 @@ from bench import (
     credit,
     grading,
     layout,
+    opinions,
     placement,
     publish,
     quality,
@@ -57,6 +58,7 @@ SECTIONS: Mapping[str, Callable[[Options], Section]] = MappingProxyType(
         "byzantine": byzantine.run,
         "spoils": spoils.run,
         "credit": credit.run,
+        "opinions": opinions.run,
         "grades": grading.run,
         "placement": placement.run,
     }

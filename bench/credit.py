@@ -26,7 +26,8 @@ from gan_core.networks.update import initial_state
 from gan_core.plan import CodecName, Plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.policies.sampling import cut_units
-from gan_core.policies.validation import Likeness, alike, check_probability, judge
+from gan_core.policies.trails import Answer, Trail, compare
+from gan_core.policies.validation import Likeness, Track, alike, check_probability, judge
 from gan_core.presets import preset
 from gan_core.units import WorkUnit
 
@@ -53,6 +54,7 @@ class Kind:
 
     likenesses: list[dict[Part, Likeness]] = field(default_factory=list)
     verdicts: list[tuple[bool, bool]] = field(default_factory=list)  # valid, and whether a twin was needed to tell
+    agreed: list[bool] = field(default_factory=list)  # with each of three honest machines
 
     def figures(self) -> dict[str, float]:
         """Of the weaker network each time: it is what a result is judged by."""
@@ -66,7 +68,8 @@ class Kind:
         lowest = {f"{name}_min": min(values, default=0.0) for name, values in ranges.items()}
         highest = {f"{name}_max": max(values, default=0.0) for name, values in ranges.items()}
         invalid = sum(not valid for valid, _ in self.verdicts)
-        return {"results": len(self.verdicts), "invalid": invalid, **lowest, **highest}
+        compared = {"compared": len(self.agreed), "agreed": sum(self.agreed)}
+        return {"results": len(self.verdicts), "invalid": invalid, **compared, **lowest, **highest}
 
 
 def settings_of(images: ImageSet, quick: bool) -> Iterator[Setting]:
@@ -111,8 +114,15 @@ def threads(count: int) -> Generator[None]:
         torch.set_num_threads(1)
 
 
-def results_of(setting: Setting, images: ImageSet) -> dict[str, Vectors]:
-    """Honest results of other devices and codecs, and cheats; named as in the table."""
+def trail_of(setting: Setting, track: Track) -> bytes:
+    trail = Trail(layout_of(setting.plan), setting.units[:1])
+    for point in track.points:
+        trail.add(point)
+    return trail.encode()
+
+
+def results_of(setting: Setting, images: ImageSet) -> tuple[dict[str, Vectors], dict[str, bytes]]:
+    """Honest results of other devices and codecs, and cheats, named as in the table; and the trails of four devices."""
     plan, (unit, other, last) = setting.plan, setting.units
     layout, networks = layout_of(plan), Networks(plan)
 
@@ -133,13 +143,19 @@ def results_of(setting: Setting, images: ImageSet) -> dict[str, Vectors]:
             factors["discriminator"] * vectors.discriminator,
         )
 
+    def walk(blurred: bool = False) -> tuple[Vectors, bytes]:
+        vectors, track = recompute(plan, networks, images, [unit], setting.weights, blurred)
+        return vectors, trail_of(setting, track)
+
+    trails: dict[str, bytes] = {}
     with threads(2):
-        honest, blurred = compute(), compute(blurred=True)
+        (honest, trails["2 threads"]), (blurred, trails["bfloat16"]) = walk(), walk(blurred=True)
     with torch.backends.mkldnn.flags(enabled=False):
-        foreign, foreign_blurred = compute(), compute(blurred=True)
+        foreign, trails["another library"] = walk()
+        foreign_blurred, trails["bfloat16, another library"] = walk(blurred=True)
     noise = torch.Generator().manual_seed(unit.seed)
     tenth, half = part_of(0.1), part_of(0.5)
-    return {
+    results = {
         "honest: 2 threads": honest,
         "honest: 2 threads, float16 codec": through("float16", honest),
         "honest: 2 threads, int8 codec": through("int8", honest),
@@ -165,6 +181,7 @@ def results_of(setting: Setting, images: ImageSet) -> dict[str, Vectors]:
             honest.discriminator,
         ),
     }
+    return results, trails
 
 
 def pool_of(images: ImageSet, quick: bool) -> dict[str, Kind]:
@@ -175,8 +192,18 @@ def pool_of(images: ImageSet, quick: bool) -> dict[str, Kind]:
         _, track = recompute(plan, Networks(plan), images, [unit], setting.weights)
         blurred, _ = recompute(plan, Networks(plan), images, [unit], setting.weights, blurred=True)
         twin = alike(blurred, track)
-        for name, vectors in results_of(setting, images).items():
+        results, trails = results_of(setting, images)
+        # A cheat is given the best trail there is: what it sends must still hold what the others walked.
+        honest = {
+            "1 thread": Answer(results["honest: 2 threads"], trail_of(setting, track)),  # its trail is what counts
+            "another library": Answer(results["honest: another library"], trails["another library"]),
+            "bfloat16": Answer(results["honest: bfloat16"], trails["bfloat16"]),
+        }
+        for name, vectors in results.items():
             kind, likeness = pool.setdefault(name, Kind()), alike(vectors, track)
+            device = next((known for known in sorted(trails, key=len, reverse=True) if known in name), "2 threads")
+            answer = Answer(vectors, trails[device])
+            kind.agreed += [compare(plan, layout_of(plan), [unit], (answer, other)).agree for other in honest.values()]
             at_once = judge(likeness).valid
             kind.likenesses.append(likeness)
             kind.verdicts.append((at_once or judge(likeness, twin).valid, not at_once))
@@ -241,6 +268,7 @@ def run(options: Options) -> Section:
                     f"{figures['opening_min']:.2f} to {figures['opening_max']:.2f}",
                     f"{figures['weakest_min']:.2f} to {figures['weakest_max']:.2f}",
                     f"{figures['invalid']:.0f} of {figures['results']:.0f}",
+                    f"{figures['agreed']:.0f} of {figures['compared']:.0f}",
                     outcome,
                 ),
                 figures=figures,
@@ -253,11 +281,7 @@ def run(options: Options) -> Section:
         Row(
             label="all honest ones together",
             cells=(
-                "",
-                "",
-                "",
-                "",
-                "",
+                *[""] * 6,
                 f"accused in {sum(bool(f) for f, _ in mixed)} of {HONEST_RUNS:,}; recomputed {extra:.1%}",
             ),
             figures={"extra": extra, "accused": sum(bool(f) for f, _ in mixed)},
@@ -273,6 +297,7 @@ def run(options: Options) -> Section:
             "share of the opening",
             "weakest share",
             "judged invalid",
+            "agrees with another",
             "simulated",
         ),
         ratio="",
@@ -280,6 +305,8 @@ def run(options: Options) -> Section:
         notes=(
             "Results are really computed: presets demo and dcgan at width 16, before any training and after 20 iterations, 5, 20 and "
             "50 to 100 local steps and gradients of 5 and 20 batches. Which results are checked is simulated.",
+            "Agrees with another: compared by trails with an honest machine of one thread, of another library, and one that rounds to bfloat16. "
+            "Honest results that don't agree are recomputed like any. Cheats come with an honest machine's trail.",
             f"Recomputed: by the instructor's machine, in results {FIRST + 1} to {HONEST_RESULTS} of a student, second looks included. "
             f"Found: within {WITHIN} results from the first, or after {FIRST} honest ones.",
         ),

@@ -171,9 +171,8 @@ class Plan(BaseModel):
     checks: Annotated[
         Literal["sampled", "off"],
         Field(
-            description="`sampled`: the coordinator recomputes some contributions while the training goes on, always a "
-            "student's first ten; an invalid one loses its credit. `off`: every accepted image earns credit "
-            "unchecked."
+            description="`sampled`: some contributions are checked while the training goes on, always a student's first "
+            "ten; an invalid one loses its credit. `off`: every accepted image earns credit unchecked."
         ),
     ] = "sampled"
 

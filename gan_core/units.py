@@ -74,6 +74,8 @@ class Verdict(StrEnum):
 
     ACCEPTED = "accepted"
     """Stored; it enters the next weights."""
+    SECOND = "second"
+    """Computed as a second opinion: compared with the first one, credited, never averaged. Its machine reads "accepted"."""
     DUPLICATE = "duplicate"
     """This very lease was submitted before: the first answer stands, nothing to do."""
     LATE = "late"

@@ -1,6 +1,9 @@
-"""Checks: recomputes some contributions beside the training; an invalid one loses its credit."""
+"""Checks: compares contributions of two machines to the same units, and recomputes some beside the training; an invalid one
+loses its credit.
+"""
 
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,12 +12,13 @@ import torch
 
 from gan_core.data.images import ImageSet, images_of, require_same_data
 from gan_core.errors import PayloadError, StoreError, StoreUnreachable
-from gan_core.layout import PARTS, Vectors
+from gan_core.layout import Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import decode
-from gan_core.policies.validation import Finding, Track, alike, edges, judge
+from gan_core.policies.trails import Answer, compare
+from gan_core.policies.validation import Finding, Track, alike, figures_of, judge
 from gan_core.store.coordinator import checks
 from gan_core.store.engine import Link
 from gan_core.units import WorkUnit
@@ -22,6 +26,9 @@ from gan_core.units import WorkUnit
 log = logging.getLogger("classgan.checker")
 
 Beat = Callable[[], None]
+
+RECOMPUTED = 1 / 16  # share of the pairs that agree: of those nobody else tells whether both lie
+COMPARING = 5.0  # seconds between looks for pairs while something is recomputed, which may take minutes
 
 
 class Interrupted(Exception):
@@ -43,21 +50,10 @@ def recompute(
         blurred: rounded to bfloat16 wherever PyTorch can: further off than any honest device.
         on_batch: called after each batch.
     """
-    wanted = edges(sum(plan.batches_of(unit.images) for unit in units))
-    done, points = 0, [weights]
-
-    def beat() -> None:
-        nonlocal done
-        done += 1
-        if done in wanted and plan.contribution == "local_steps":
-            points.append(networks.read())
-        on_batch()
-
+    points: list[Vectors] = []
     # Without the cache: it would go on computing with the weights before the first step.
     with torch.autocast(networks.device.type, torch.bfloat16, enabled=blurred, cache_enabled=False):
-        vectors, _ = contribute(plan, networks, images, units, weights, beat)
-    if plan.contribution == "gradient":
-        points = [Vectors(*(torch.zeros_like(vectors.part(part)) for part in PARTS)), vectors]
+        vectors, _ = contribute(plan, networks, images, units, weights, on_batch, see=points.append)
     return vectors, Track(points)
 
 
@@ -105,24 +101,27 @@ class Checker:
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.link = Link(url, should_stop=should_stop)
-        self._on_batch = on_batch
+        self._on_batch, self._compared = on_batch, 0.0
         self.training_id = training_id
         self._images, self._device, self._cache, self._data = images, device, cache, data
+        self._random = random.SystemRandom()  # nobody knows which agreeing pairs are recomputed
         self._networks: tuple[Plan, Networks] | None = None
 
     def check_next(self) -> bool:
-        """Check the contribution that waits longest; False if none does.
+        """Check the contribution that waits longest, or compare two; False if none waits.
 
         Raises:
             Interrupted: by `on_batch`; nothing was recorded.
         """
+        if self.compare_next():
+            return True
         waiting = self.link.call(lambda c: checks.next_check(c, self.training_id))
         if waiting is None:
             return False
         started = time.monotonic()
         try:
             finding = self._find(waiting)
-        except Interrupted:
+        except (Interrupted, StoreError):  # the latter by a comparison meanwhile
             raise
         except Exception as exc:  # noqa: BLE001  whatever it is, nobody is accused for it, and the others are checked
             log.warning("A contribution of %s can't be checked here and stays unchecked: %s", waiting.worker, exc)
@@ -149,6 +148,35 @@ class Checker:
         )
         return True
 
+    def compare_next(self) -> bool:
+        """Compare the pair that waits longest; False if none does. Takes no recomputation: what agrees is valid, what
+        doesn't is recomputed like any other, and so is one pair in some that agree, since two students may have agreed
+        on a lie.
+        """
+        pair = self.link.call(lambda c: checks.next_pair(c, self.training_id))
+        if pair is None:
+            return False
+        started = time.monotonic()
+        try:
+            plan = checked_plan(pair.plan)
+            layout = layout_of(plan)
+            first, second = (
+                Answer(decode(payload, layout, plan.codec), trail)
+                for payload, trail in zip(pair.payloads, pair.trails, strict=True)
+            )
+            comparison = compare(plan, layout, pair.units, (first, second))
+        except Exception as exc:  # noqa: BLE001  whatever a trail makes of it, both are recomputed, and the others compared
+            log.info("Contributions of %s and %s can't be compared: %s", *pair.workers, exc)
+            comparison = None
+        if comparison is None or not comparison.agree or self._random.random() < RECOMPUTED:
+            self.link.call(lambda c: checks.dispute(c, pair))
+            return True
+        seconds = (time.monotonic() - started) / 2
+        for contribution, figures in zip(pair.contribution_ids, comparison.figures, strict=True):
+            self.link.call(lambda c, n=contribution, f=figures: checks.record(c, n, True, "", figures_of(f), seconds))
+        log.info("Contributions of %s and %s to iteration %d agree: valid.", *pair.workers, pair.iteration)
+        return True
+
     def _find(self, waiting: checks.Waiting) -> Finding:
         plan = checked_plan(waiting.plan)
         layout = layout_of(plan)
@@ -158,7 +186,14 @@ class Checker:
             return Finding(False, f"its payload can't be read: {exc}")
         weights = decode(waiting.weights, layout, plan.weights_codec)
         networks, images = self._networks_for(plan), self._images_for(plan, waiting)
-        return check(plan, networks, images, waiting.units, weights, claimed, self._on_batch)
+        return check(plan, networks, images, waiting.units, weights, claimed, self._beat)
+
+    def _beat(self) -> None:
+        self._on_batch()
+        if time.monotonic() - self._compared > COMPARING:
+            while self.compare_next():
+                pass
+            self._compared = time.monotonic()
 
     def close(self) -> None:
         self.link.close()

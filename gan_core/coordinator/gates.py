@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gan_core.layout import PARTS, Layout, Part, Vectors
 from gan_core.plan import Plan
+from gan_core.policies.trails import fold, random_signs
 
 # Each limit is wide for what honest contributions showed when they were measured: the table in docs/policies.md.
 STUDENTS = 3  # with fewer in a round nobody can say who of them is wrong
@@ -57,9 +58,7 @@ class Sketcher:
     def __init__(self, layout: Layout) -> None:
         random = torch.Generator()
         random.seed()  # from the system: a known one could be crafted against
-        self._signs: dict[Part, Tensor] = {
-            part: torch.empty(layout.length(part)).bernoulli_(0.5, generator=random).mul_(2).sub_(1) for part in PARTS
-        }
+        self._signs = random_signs(layout, random)
 
     def sketch(self, contribution: int, student: str, images: int, vectors: Vectors) -> Sketch:
         """The contribution's sketch."""
@@ -69,12 +68,9 @@ class Sketcher:
 
 
 def _folded(vector: Tensor, signs: Tensor, length: float) -> Tensor:
-    """Number i is added to number i mod FOLDED; random signs make what meets there cancel out on average."""
     if math.isinf(length):  # finite numbers whose squares are not
         vector = vector / vector.abs().max()
-    folded = torch.zeros(min(FOLDED, len(vector)))
-    for numbers, their_signs in zip(vector.split(FOLDED), signs.split(FOLDED), strict=True):
-        folded[: len(numbers)].addcmul_(numbers, their_signs)  # one pass: this is on the way to the next weights
+    folded = fold(vector, signs, FOLDED)
     return (folded / (float(folded.norm()) or 1.0)).half()
 
 

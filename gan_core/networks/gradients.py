@@ -18,9 +18,11 @@ from gan_core.layout import PARTS, Vectors
 from gan_core.networks.losses import LOSSES, Loss
 from gan_core.networks.models import Networks, flatten
 from gan_core.plan import Plan
+from gan_core.policies.validation import edges
 from gan_core.units import Measures, WorkUnit
 
 Beat = Callable[[], None]
+See = Callable[[Vectors], None]
 
 
 @contextmanager
@@ -167,12 +169,14 @@ def local_steps(
     units: Sequence[WorkUnit],
     weights: Vectors,
     beat: Beat,
+    see: See | None = None,
 ) -> tuple[Vectors, _Tally]:
     """The change of both networks after ordinary alternating steps (D, then G) through the units' batches.
 
     Adam starts afresh, so the result depends on nothing but the weights and the units.
     """
     loss, tally = LOSSES[plan.loss], _Tally(networks.device)
+    done, wanted = 0, edges(sum(plan.batches_of(unit.images) for unit in units)) if see else ()
     networks.generator.train()
     networks.discriminator.train()
     g_parameters, d_parameters = list(networks.generator.parameters()), list(networks.discriminator.parameters())
@@ -186,6 +190,9 @@ def local_steps(
             g_gradient, g_loss = generator_gradient(networks, loss, fake)
             step(g_adam, g_parameters, g_gradient)
             tally.add(g_loss, d_loss, real_logits, fake_logits)
+            done += 1
+            if see and done in wanted:
+                see(networks.read())
             beat()
     after = networks.read()
     return Vectors(after.generator - weights.generator, after.discriminator - weights.discriminator), tally
@@ -199,6 +206,7 @@ def contribute(
     weights: Vectors,
     beat: Beat = lambda: None,
     more: Sequence[Networks] = (),
+    see: See | None = None,
 ) -> tuple[Vectors, Measures]:
     """The contribution of one lease: what the plan's kind asks for, from these weights.
 
@@ -206,6 +214,8 @@ def contribute(
         beat: called after each batch, so that a watcher sees progress; with several devices by a thread for each.
         more: networks on further devices of this machine. Gradients are shared out between them; local steps follow
             each other, and use the first device alone.
+        see: shown the points of the way: for local steps the weights at the start and at each edge (`validation.edges`),
+            for a gradient zeros and the gradient.
 
     Returns:
         update directions for G and D; losses, images and seconds
@@ -217,8 +227,13 @@ def contribute(
             vectors, tally = shared_gradient(plan, (networks, *more), images, units, weights, beat)
         else:
             vectors, tally = mean_gradient(plan, networks, images, units, beat)
+        if see:
+            see(Vectors(*(torch.zeros_like(vectors.part(part)) for part in PARTS)))
+            see(vectors)
     else:
-        vectors, tally = local_steps(plan, networks, images, units, weights, beat)
+        if see:
+            see(weights)
+        vectors, tally = local_steps(plan, networks, images, units, weights, beat, see)
     return vectors, tally.measures(time.perf_counter() - started)
 
 

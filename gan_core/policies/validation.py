@@ -9,7 +9,7 @@ recomputation that was rounded to bfloat16 on purpose: no honest device strays f
 The measured table behind the tolerances is in docs/validation.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -104,6 +104,13 @@ def alike(result: Vectors, path: Track) -> dict[Part, Likeness]:
     return {part: likeness(result.part(part), path.stretches(part)) for part in PARTS}
 
 
+def figures_of(found: Mapping[Part, Likeness]) -> dict[str, dict[str, float | list[float]]]:
+    """For the database: what a result was judged by."""
+    return {
+        part: {"cosine": one.cosine, "length": one.length, "shares": list(one.shares)} for part, one in found.items()
+    }
+
+
 def judge(claimed: dict[Part, Likeness], twin: dict[Part, Likeness] | None = None) -> Finding:
     """Whether a claimed result may be an honest one.
 
@@ -112,9 +119,7 @@ def judge(claimed: dict[Part, Likeness], twin: dict[Part, Likeness] | None = Non
         twin: the deliberately blurred recomputation against the same path. Without it the claim is measured against
             perfection: valid then means valid, but invalid only that a twin must be computed.
     """
-    figures: dict[str, dict[str, float | list[float]]] = {
-        part: {"cosine": c.cosine, "length": c.length, "shares": list(c.shares)} for part, c in claimed.items()
-    }
+    figures = figures_of(claimed)
     for part, mine in claimed.items():
         other = twin[part] if twin else Likeness(1.0, 1.0, tuple(1.0 for _ in mine.shares))
         if reason := _fault(part, mine, other):

@@ -180,6 +180,8 @@ leases = Table(
     Column("first_ordinal", Integer, nullable=False),
     Column("plan_version", Integer, nullable=False, server_default="0"),  # what it is computed and judged by
     Column("units_of", BigInteger, nullable=False),  # the lease whose units these are: itself, or the one it backs up
+    Column("second_of", BigInteger),  # the lease whose units it computes a second time, so that both can be compared
+    Column("ordinals", ARRAY(Integer)),  # of those units
     now("claimed_at"),
     Column("leased_until", DateTime(timezone=True), nullable=False),
     Column("ended_at", DateTime(timezone=True)),
@@ -272,6 +274,10 @@ checks = Table(
     Column("ordinals", ARRAY(Integer), nullable=False),  # of its units
     Column("images_per_second", Double, nullable=False),  # from claim to answer
     Column("payload", LargeBinary),
+    Column("trail", LargeBinary),  # where two machines computed it: what they are compared by, until they were
+    Column(
+        "disputed", Boolean, nullable=False, server_default=text("false")
+    ),  # and say different things: to be recomputed
     Column("checked_at", DateTime(timezone=True)),
     Column("valid", Boolean),
     Column("reason", Text, nullable=False, server_default=""),  # for the student; "" if valid
@@ -323,6 +329,7 @@ coordinators = Table(
 EXTERNAL = (
     ("gradients", "payload"),
     ("checks", "payload"),
+    ("checks", "trail"),
     ("weights", "payload"),
     ("checkpoints", "payload"),
     ("samples", "png"),

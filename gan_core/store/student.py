@@ -87,10 +87,16 @@ def weights(connection: Connection, training_id: int, iteration: int) -> bytes |
     return row[0] if row else None
 
 
-def submit(connection: Connection, lease_id: int, boot: UUID, measures: Measures, payload: bytes) -> Submission:
-    """Hand a finished lease in. May be repeated: a second time changes nothing."""
+def submit(
+    connection: Connection, lease_id: int, boot: UUID, measures: Measures, payload: bytes, trail: bytes = b""
+) -> Submission:
+    """Hand a finished lease in. May be repeated: a second time changes nothing.
+
+    Args:
+        trail: of the way to it (`policies.trails`), so that it can be compared with another machine's.
+    """
     row = connection.execute(
-        "SELECT verdict, reason FROM student.submit(%s, %s, %s, %s, %s, %s, %s, %b)",
+        "SELECT verdict, reason FROM student.submit(%s, %s, %s, %s, %s, %s, %s, %b, %b)",
         (
             lease_id,
             boot,
@@ -100,6 +106,7 @@ def submit(connection: Connection, lease_id: int, boot: UUID, measures: Measures
             measures.d_real_accuracy,
             measures.d_fake_accuracy,
             payload,
+            trail,
         ),
     ).fetchone()
     assert row is not None

@@ -20,6 +20,7 @@ from gan_core.networks.gradients import contribute, warm_up
 from gan_core.networks.models import Networks, layout_of
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import decode, encode
+from gan_core.policies.trails import Trail
 from gan_core.store import student
 from gan_core.store.engine import Link, wait_for_notice
 from gan_core.units import Lease, Measures, Submission, Verdict, counted
@@ -197,8 +198,8 @@ class Shift:
     def _listen(self, connection: Connection) -> None:
         connection.execute("LISTEN classgan_work")
 
-    def _compute(self, lease: Lease) -> tuple[bytes, Measures] | None:
-        """The lease's payload and measures, or None (and the lease given back) if this machine can't."""
+    def _compute(self, lease: Lease) -> tuple[bytes, bytes, Measures] | None:
+        """The lease's payload, trail and measures, or None (and the lease given back) if this machine can't."""
         try:
             training = self._prepare(lease)
             if training is None:
@@ -206,11 +207,21 @@ class Shift:
                 return None
             self._watchdog.begin(lease.id)
             first, *more = training.networks
+            plan, units = training.plan, lease.units
+            trail = Trail(training.layout, units) if plan.checks == "sampled" else None
             vectors, measures = contribute(
-                training.plan, first, training.images, lease.units, training.weights, self._beat_of(lease), more
+                plan,
+                first,
+                training.images,
+                units,
+                training.weights,
+                self._beat_of(lease),
+                more,
+                trail.add if trail else None,
             )
             try:
-                return encode(vectors, training.layout, training.plan.codec, lease.units[0].seed), measures
+                payload = encode(vectors, training.layout, plan.codec, units[0].seed)
+                return payload, trail.encode() if trail else b"", measures
             except PayloadError as exc:  # not this machine's fault, so it goes on
                 log.warning("Unit %d of iteration %d: %s.", lease.units[0].ordinal, lease.iteration, exc)
                 self._release(lease.id, str(exc), spoiled=True)
@@ -277,8 +288,10 @@ class Shift:
         delivery = self._delivery
         return delivery.images if delivery is not None and delivery.training_id == lease.training_id else None
 
-    def _submit(self, lease: Lease, payload: bytes, measures: Measures) -> tuple[Lease, Measures, Submission]:
-        answer = self._upload.call(lambda c: student.submit(c, lease.id, self.boot, measures, payload))
+    def _submit(
+        self, lease: Lease, payload: bytes, trail: bytes, measures: Measures
+    ) -> tuple[Lease, Measures, Submission]:
+        answer = self._upload.call(lambda c: student.submit(c, lease.id, self.boot, measures, payload, trail))
         self._open.discard(lease.id)
         return lease, measures, answer
 

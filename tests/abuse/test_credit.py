@@ -66,10 +66,10 @@ def lying(monkeypatch) -> Callable:
     def install(lie: Callable) -> None:
         honest = gradients.contribute
 
-        def contribute(plan, networks, images, units, weights, beat, more):
+        def contribute(plan, networks, images, units, weights, beat, more, see):
+            vectors, measures = honest(plan, networks, images, units, weights, beat, more, see)
             if threading.current_thread().name != "mallory":
-                return honest(plan, networks, images, units, weights, beat)
-            _, measures = honest(plan, networks, images, units, weights, beat)
+                return vectors, measures
             return lie(honest, plan, networks, images, units, weights), measures
 
         monkeypatch.setattr(shifts, "contribute", contribute)

@@ -1,6 +1,7 @@
 """Every field of a contribution meets a gate and a check, or is bounded: a new field that meets none fails here."""
 
 import dataclasses
+import inspect
 import math
 from uuid import uuid4
 
@@ -29,8 +30,15 @@ def round_(tiny, digits):
     return plan, units, weights, [contribute(plan, networks, digits, [unit], weights)[0] for unit in units]
 
 
-def test_a_contribution_is_its_tensors_and_its_measures():
-    """What is walked below is all there is."""
+def test_a_contribution_is_its_tensors_its_measures_and_its_trail():
+    """What is walked below is all there is. The trail is only compared with another machine's: tests/policies/test_trails.py."""
+    assert list(inspect.signature(student.submit).parameters)[1:] == [
+        "lease_id",
+        "boot",
+        "measures",
+        "payload",
+        "trail",
+    ]
     assert [field.name for field in dataclasses.fields(Vectors)] == list(PARTS)
     assert [field.name for field in dataclasses.fields(Layout)] == list(PARTS)
 

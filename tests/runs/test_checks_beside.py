@@ -77,3 +77,37 @@ def test_what_cannot_be_recomputed_here_accuses_nobody(classroom, tiny, monkeypa
     monkeypatch.setattr(checker, "check", lambda *args: 1 / 0)
     _, valid = trained(classroom, tiny)
     assert valid == []
+
+
+@pytest.mark.slow
+def test_while_the_instructors_machine_is_at_it_students_vouch_for_each_other(classroom, tiny, digits, monkeypatch):
+    """The same leases go to two of them, and what agrees is valid. The weights are those of one machine all the same."""
+
+    def endless(plan, networks, images, units, weights, claimed, on_batch):
+        while True:
+            on_batch()
+            time.sleep(0.01)
+
+    monkeypatch.setattr(checker, "check", endless)
+    monkeypatch.setattr(checker, "COMPARING", 0.0)
+    monkeypatch.setattr(checker, "RECOMPUTED", 0.0)
+    plan = tiny.changed(iterations=10, quorum=192)
+    with (
+        classroom.working(4),
+        Coordinator(classroom.url, "test", plan, classroom.cache) as training,
+        check_work.checked_work(training),
+    ):
+        while not training.is_done:
+            training.create_units()
+            training.publish(training.gather())
+    with training.link as link:
+        valid = dict(
+            link.connection.execute(
+                "SELECT login, count(*) FROM classgan.checks JOIN classgan.students AS s ON s.id = student_id"
+                " WHERE valid GROUP BY login"
+            ).fetchall()
+        )
+        assert sorted(valid) == [f"student{number}" for number in range(4)]
+        assert min(valid.values()) >= 3
+        assert EventKind.INVALID not in [event.kind for event in events.latest(link.connection)]
+    assert same_bits(training.state, train_local(plan, digits))

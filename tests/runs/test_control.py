@@ -196,8 +196,8 @@ def test_an_exploding_contribution_is_refused_and_its_unit_done_by_someone_else(
 
     plan, real, spoiled = tiny.changed(iterations=6), shifts.contribute, []
 
-    def sometimes_huge(plan, networks, images, units, weights, beat, more):
-        vectors, measures = real(plan, networks, images, units, weights, beat)
+    def sometimes_huge(plan, networks, images, units, *rest):
+        vectors, measures = real(plan, networks, images, units, *rest)
         if not spoiled and trainings.get(connection, "test").iteration == 4:
             spoiled.append(1)
             vectors.generator.mul_(1e6)

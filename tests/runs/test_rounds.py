@@ -93,8 +93,8 @@ def test_an_iteration_closes_when_its_other_units_are_given_up(classroom, tiny, 
 
     real = shifts.contribute
 
-    def broken(plan, networks, images, units, weights, beat, more):
-        vectors, measures = real(plan, networks, images, units, weights, beat)
+    def broken(plan, networks, images, units, *rest):
+        vectors, measures = real(plan, networks, images, units, *rest)
         if units[0].ordinal == 1:
             vectors.generator[0] = float("nan")
         return vectors, measures

@@ -130,7 +130,7 @@ def test_nobody_knows_beforehand_what_is_checked(connection, training, machine_o
     """Not even who sets the seed of random() in their own session: the same seed, and yet one in ten."""
     machine_of("ada").work()
     streak(connection, "ada", to=10)
-    submitted = "SELECT classgan.choose_check(id, lease_id, %b) FROM classgan.contributions"
+    submitted = "SELECT classgan.choose_check(id, lease_id, %b, NULL) FROM classgan.contributions"
     chosen = 0
     for _ in range(300):
         connection.execute("DELETE FROM classgan.checks")

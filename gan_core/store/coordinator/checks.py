@@ -1,7 +1,8 @@
-"""Contributions that the database chose to be checked, until somebody has recomputed them."""
+"""Contributions that the database chose to be checked, until they were compared with another or recomputed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from psycopg import Connection
@@ -26,6 +27,49 @@ class Waiting:
     weights: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two students' contributions to the same units, with all that it takes to compare them."""
+
+    contribution_ids: tuple[int, int]
+    workers: tuple[str, str]
+    iteration: int
+    plan: dict[str, Any]
+    payloads: tuple[bytes, bytes]
+    trails: tuple[bytes, bytes]
+    units: tuple[WorkUnit, ...]
+
+
+def next_pair(connection: Connection, training_id: int) -> Pair | None:
+    """The pair of this training that waits longest. None if none does."""
+    row = connection.execute(
+        "SELECT contribution_ids, workers, iteration, plan, payloads, trails, ordinals, epochs, seeds, sizes, indices"
+        " FROM classgan.next_pair(%s)",
+        (training_id,),
+        binary=True,
+    ).fetchone()
+    if row is None:
+        return None
+    ids, workers, iteration, plan, payloads, trails, *units = row
+    return Pair(
+        contribution_ids=tuple(ids),
+        workers=tuple(workers),
+        iteration=iteration,
+        plan=plan,
+        payloads=tuple(payloads),
+        trails=tuple(trails),
+        units=_units(*units),
+    )
+
+
+def dispute(connection: Connection, pair: Pair) -> None:
+    """Have both recomputed, before any other."""
+    connection.execute(
+        "UPDATE classgan.checks SET trail = NULL, disputed = true WHERE contribution_id = ANY (%s) AND checked_at IS NULL",
+        (list(pair.contribution_ids),),
+    )
+
+
 def next_check(connection: Connection, training_id: int) -> Waiting | None:
     """The contribution of this training that waits longest. None if none does."""
     row = connection.execute(
@@ -37,10 +81,6 @@ def next_check(connection: Connection, training_id: int) -> Waiting | None:
     if row is None:
         return None
     *about, payload, weights, ordinals, epochs, seeds, sizes, indices = row
-    units, start = [], 0
-    for ordinal, epoch, seed, size in zip(ordinals, epochs, seeds, sizes, strict=True):
-        units.append(WorkUnit(ordinal=ordinal, epoch=epoch, indices=tuple(indices[start : start + size]), seed=seed))
-        start += size
     contribution_id, worker, iteration, plan, fingerprint, images = about
     return Waiting(
         contribution_id=contribution_id,
@@ -49,9 +89,20 @@ def next_check(connection: Connection, training_id: int) -> Waiting | None:
         plan=plan,
         data_fingerprint=fingerprint,
         data_images=images,
-        units=tuple(units),
+        units=_units(ordinals, epochs, seeds, sizes, indices),
         payload=payload,
         weights=weights,
+    )
+
+
+def _units(
+    ordinals: Sequence[int], epochs: Sequence[int], seeds: Sequence[int], sizes: Sequence[int], indices: Sequence[int]
+) -> tuple[WorkUnit, ...]:
+    """One for each ordinal; `indices` holds their images one after the other."""
+    ends = list(accumulate(sizes))
+    return tuple(
+        WorkUnit(ordinal=ordinal, epoch=epoch, indices=tuple(indices[end - size : end]), seed=seed)
+        for ordinal, epoch, seed, size, end in zip(ordinals, epochs, seeds, sizes, ends, strict=True)
     )
 
 

@@ -150,9 +150,9 @@ def student_machine(channel: Connection, hold: Phase | None, url: str, name: str
 
             return slowly
 
-        def _submit(self, lease, payload, measures):
+        def _submit(self, lease, *computed):
             gate(Phase.SUBMITTING)
-            answer = super()._submit(lease, payload, measures)
+            answer = super()._submit(lease, *computed)
             gate(Phase.SUBMITTED)
             return answer
 

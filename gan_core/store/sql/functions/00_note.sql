@@ -57,3 +57,9 @@ CREATE FUNCTION classgan.amount(p_value jsonb, p_most numeric) RETURNS numeric
 LANGUAGE sql IMMUTABLE SET search_path = classgan, pg_temp AS $$
     SELECT CASE jsonb_typeof(p_value) WHEN 'number' THEN greatest(0, least(p_most, p_value::numeric)) END
 $$;
+
+-- A number from 0 to 1 that nobody can influence or predict: the seed of random() is the session's to choose.
+CREATE FUNCTION classgan.chance() RETURNS float
+LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
+    SELECT ('x' || left(gen_random_uuid()::text, 8))::bit(32)::bigint / 4294967296.0
+$$;

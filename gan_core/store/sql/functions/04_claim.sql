@@ -61,6 +61,11 @@ BEGIN
     -- As many units as keep this machine busy for the target time, so that slow and fast ones finish together.
     want := floor(speed * classgan.planned_seconds(chosen.id, chosen.iteration) / (chosen.plan->>'images_per_unit')::float)::integer;
     want := least((chosen.plan->>'max_units_per_lease')::integer, greatest(1, want));
+    RETURN QUERY SELECT * FROM classgan.second_opinion(p_worker, p_boot, chosen.id, have, want);
+    IF FOUND THEN
+        UPDATE workers SET last_seen = now() WHERE id = p_worker;
+        RETURN;
+    END IF;
     IF want > 1 OR held > 0 THEN
         -- Whoever is there for this training and holds nothing waits for a unit, too.
         SELECT count(*), coalesce(sum(coalesce(w.images_per_second, speed)), 0) INTO waiting, their_speed

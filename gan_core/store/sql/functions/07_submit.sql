@@ -2,7 +2,7 @@
 -- Called by a worker with a finished lease. Done once, it can be repeated without harm.
 CREATE FUNCTION student.submit(
     p_lease bigint, p_boot uuid, p_seconds float, p_g_loss float, p_d_loss float,
-    p_d_real_accuracy float, p_d_fake_accuracy float, p_payload bytea
+    p_d_real_accuracy float, p_d_fake_accuracy float, p_payload bytea, p_trail bytea DEFAULT NULL
 ) RETURNS TABLE (verdict classgan.verdict, reason text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
 #variable_conflict use_column
@@ -35,6 +35,9 @@ BEGIN
     ) AS locked;
     SELECT * INTO training FROM trainings WHERE id = mine.training_id;
     plan := classgan.plan_of(mine.training_id, mine.plan_version);
+    IF mine.second_of IS NOT NULL AND mine.ended_at IS NULL THEN
+        held := mine.units;  -- it has none of its own, and none is waited for
+    END IF;
     IF mine.outcome IN ('given back', 'spoiled') THEN
         answer := 'late';
         why := 'the lease was given back';
@@ -60,13 +63,16 @@ BEGIN
         training_id, iteration, lease_id, worker_id, verdict, reason, credited, first_ordinal, units, images, seconds,
         g_loss, d_loss, d_real_accuracy, d_fake_accuracy
     ) VALUES (
-        mine.training_id, mine.iteration, mine.id, mine.worker_id, answer, why, blameless, mine.first_ordinal, mine.units, mine.images,
+        mine.training_id, mine.iteration, mine.id, mine.worker_id,
+        CASE WHEN answer = 'accepted' AND mine.second_of IS NOT NULL THEN 'second' ELSE answer END, why, blameless, mine.first_ordinal, mine.units, mine.images,
         classgan.within(p_seconds, 0, extract(epoch FROM clock_timestamp() - mine.claimed_at)::float), classgan.within(p_g_loss, -1e6, 1e6),
         classgan.within(p_d_loss, -1e6, 1e6), classgan.within(p_d_real_accuracy, 0, 1), classgan.within(p_d_fake_accuracy, 0, 1)
     ) RETURNING id INTO done_id;
-    UPDATE leases SET ended_at = now(), outcome = answer::text WHERE id = mine.id;
+    UPDATE leases SET ended_at = now(), outcome = (SELECT c.verdict::text FROM contributions AS c WHERE c.id = done_id) WHERE id = mine.id;
 
-    IF answer = 'accepted' THEN
+    IF answer = 'accepted' AND mine.second_of IS NOT NULL THEN  -- to be compared with the first one, never averaged
+        UPDATE workers SET last_seen = now(), message = '' WHERE id = mine.worker_id;
+    ELSIF answer = 'accepted' THEN
         INSERT INTO gradients (contribution_id, payload) VALUES (done_id, p_payload);
         UPDATE units SET state = 'done', contribution_id = done_id WHERE lease_id = mine.units_of;
         UPDATE workers SET last_seen = now(), message = '' WHERE id = mine.worker_id;
@@ -87,7 +93,7 @@ BEGIN
             + CASE WHEN images_per_second IS NULL THEN 1 ELSE 0.3 END
             * mine.images / greatest(0.001, extract(epoch FROM clock_timestamp() - mine.claimed_at))
         WHERE id = mine.worker_id;
-        PERFORM classgan.choose_check(done_id, mine.id, p_payload);
+        PERFORM classgan.choose_check(done_id, mine.id, p_payload, p_trail);
     END IF;
     RETURN QUERY SELECT answer, why;
 END $$;

@@ -13,11 +13,11 @@ BEGIN
     -- that comes later finds its units stale.
     WITH ended AS (
         UPDATE leases SET ended_at = now(), outcome = 'the iteration closed'
-        WHERE training_id = p_training AND iteration = p_iteration AND ended_at IS NULL
+        WHERE training_id = p_training AND iteration = p_iteration AND ended_at IS NULL AND second_of IS NULL
     ), slow AS (           -- not done in more than the planned time: it is no faster than that. Whoever is locked is left for the next time
         SELECT w.id, l.images / extract(epoch FROM coalesce(l.ended_at, now()) - l.claimed_at) AS at_most
         FROM leases AS l JOIN workers AS w ON w.id = l.worker_id
-        WHERE l.training_id = p_training AND l.iteration = p_iteration AND (l.ended_at IS NULL OR l.outcome = 'another answer came first')
+        WHERE l.training_id = p_training AND l.iteration = p_iteration AND l.second_of IS NULL AND (l.ended_at IS NULL OR l.outcome = 'another answer came first')
           AND coalesce(l.ended_at, now()) - l.claimed_at > make_interval(secs => classgan.planned_seconds(p_training, p_iteration))
         FOR UPDATE OF w SKIP LOCKED
     )

@@ -11,7 +11,7 @@ GRANT EXECUTE ON FUNCTION
     student.read_training(bigint, integer),
     student.trainings(),
     student.weights(bigint, integer),
-    student.submit(bigint, uuid, float, float, float, float, float, bytea),
+    student.submit(bigint, uuid, float, float, float, float, float, bytea, bytea),
     student.heartbeat(bigint, uuid),
     student.release(bigint, uuid, text, boolean),
     student.my_credit(),
@@ -42,7 +42,10 @@ GRANT EXECUTE ON FUNCTION
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
     classgan.takes_anybody(classgan.trainings),
-    classgan.choose_check(bigint, bigint, bytea),
+    classgan.choose_check(bigint, bigint, bytea, bytea),
+    classgan.chance(),
+    classgan.waiting_checks(bigint),
+    classgan.second_opinion(bigint, uuid, bigint, bigint, integer),
     classgan.back_up(bigint, uuid, bigint, bigint)
 TO classgan_owner;
 -- A view's functions run with the rights of whoever reads it.
