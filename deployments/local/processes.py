@@ -1,5 +1,7 @@
 """Child processes and ports: finds free ports, ends processes in order, leaves nothing behind."""
 
+from __future__ import annotations
+
 import signal
 import socket
 import subprocess
@@ -7,10 +9,14 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import psutil
 
 from gan_core.errors import StackError
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import FlowRun
 
 
 def free_port(wished: int) -> int:
@@ -68,6 +74,12 @@ def is_engine(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return "prefect.engine" in process.cmdline()
     return False
+
+
+def is_gone(run: FlowRun) -> bool:
+    """Whether a run that the class's own worker takes has no process here. Right after it was taken, it has none yet."""
+    taker = run.labels.get("prefect.worker.name", "instructor")  # another machine may have a worker, too
+    return taker == "instructor" and not with_variable("PREFECT__FLOW_RUN_ID", str(run.id))
 
 
 def stop_trees(roots: Sequence[subprocess.Popen[bytes]], patience: float, hurry: threading.Event) -> None:

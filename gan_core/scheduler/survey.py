@@ -25,10 +25,6 @@ from gan_core.units import TrainingState, counted
 
 log = logging.getLogger("classgan.queue")
 
-LOST = (
-    120.0  # seconds of silence after which a coordinator's run is no longer believed to be alive, whatever Prefect says
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
@@ -81,7 +77,7 @@ class Call:
     name: str
     plan: dict[str, Any]
     number: int  # of the run: asked for twice, it is one
-    is_lost: bool  # the run before is dead, even if Prefect doesn't know
+    silent: float  # seconds since a coordinator was heard of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +136,9 @@ def look(connection: Connection, rules: Rules) -> Turn:
 
 
 def _call(entry: Entry) -> Call:
-    lost = entry.state is not TrainingState.QUEUED and entry.silent > LOST
-    return Call(training_id=entry.wanted.id, name=entry.wanted.name, plan=entry.plan, number=entry.calls, is_lost=lost)
+    return Call(
+        training_id=entry.wanted.id, name=entry.wanted.name, plan=entry.plan, number=entry.calls, silent=entry.silent
+    )
 
 
 def move(connection: Connection, name: str, after: str, rules: Rules) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import PrefectException
 from prefect.states import Crashed
 
@@ -26,19 +26,27 @@ log = logging.getLogger("classgan.queue")
 
 SECONDS = 2.0  # between looks
 HEARD = 5  # looks between two at the workers that Prefect hears of
+LOST = 120.0  # seconds without a heartbeat or a new state after which a run of `train` is over, whatever Prefect says
 TRAIN = "train/train"
+
+IsGone = Callable[[FlowRun], bool]
 
 
 @contextmanager
-def kept_queue(url: str, reaching: Callable[[], AbstractContextManager[None]] = nullcontext) -> Generator[None]:
+def kept_queue(
+    url: str,
+    reaching: Callable[[], AbstractContextManager[None]] = nullcontext,
+    is_gone: IsGone = lambda run: False,
+) -> Generator[None]:
     """While this holds, the queue moves. Whoever else does the same takes turns with it, and takes over when it ends.
 
     Args:
         url: of the database, as its owner.
         reaching: makes Prefect's client speak to the right server, where its settings don't say so; held by the thread.
+        is_gone: whether a run's process is; where that is known, a dead coordinator is followed sooner.
     """
     ended = threading.Event()
-    thread = threading.Thread(target=_keep, args=(url, reaching, ended), name="queue", daemon=True)
+    thread = threading.Thread(target=_keep, args=(url, reaching, is_gone, ended), name="queue", daemon=True)
     thread.start()
     try:
         yield
@@ -47,7 +55,9 @@ def kept_queue(url: str, reaching: Callable[[], AbstractContextManager[None]] = 
         thread.join(SECONDS)  # it may be waiting for a server that is away, and has nothing to lose
 
 
-def _keep(url: str, reaching: Callable[[], AbstractContextManager[None]], ended: threading.Event) -> None:
+def _keep(
+    url: str, reaching: Callable[[], AbstractContextManager[None]], is_gone: IsGone, ended: threading.Event
+) -> None:
     from gan_core.errors import GanError
     from gan_core.store.engine import Link
     from gan_core.store.scheduler import placements
@@ -56,7 +66,7 @@ def _keep(url: str, reaching: Callable[[], AbstractContextManager[None]], ended:
     with reaching(), Link(url, should_stop=ended.is_set) as link, get_client(sync_client=True) as client:
         while not ended.wait(SECONDS):
             try:
-                link.call(lambda c: advance(c, client))
+                link.call(lambda c: advance(c, client, is_gone))
                 if looks % HEARD == 0:
                     names = [worker.name for worker in online_workers(client)]
                     link.call(lambda c, names=names: placements.heard(c, names))
@@ -74,19 +84,20 @@ def _keep(url: str, reaching: Callable[[], AbstractContextManager[None]], ended:
                     complained = True
 
 
-def advance(connection: "Connection", client: SyncPrefectClient) -> None:
+def advance(connection: "Connection", client: SyncPrefectClient, is_gone: IsGone) -> None:
     """One look, and what follows from it."""
     from gan_core.scheduler.survey import Rules, look
 
     turn = look(connection, Rules.of(settings()))
     for call in turn.calls:
-        _start(connection, client, call)
+        _start(connection, client, call, is_gone)
     if turn.needs_shifts:  # machines are seen only while a shift runs, and nobody else asks for one
         top_up(client)
 
 
-def _start(connection: "Connection", client: SyncPrefectClient, call: "Call") -> None:
+def _start(connection: "Connection", client: SyncPrefectClient, call: "Call", is_gone: IsGone) -> None:
     """One run of `train`, however often it is asked for; another one if that has ended."""
+    from gan_core.coordinator.leadership import SILENT
     from gan_core.store.scheduler import submissions
 
     deployment, number = client.read_deployment_by_name(TRAIN).id, call.number
@@ -97,15 +108,11 @@ def _start(connection: "Connection", client: SyncPrefectClient, call: "Call") ->
             parameters={"name": call.name, "plan": call.plan},
             idempotency_key=f"queue-{call.name}-{call.training_id}-{number}",
         )
-        if run.state is None or not run.state.is_final():
-            if not (call.is_lost or _never_begins(run.state)) or number != call.number:
+        if run.state is None or run.state.is_scheduled():
+            return
+        if not run.state.is_final():
+            silent = min(call.silent, (datetime.now(UTC) - run.state.timestamp).total_seconds())
+            if silent < SILENT or (silent < LOST and not is_gone(run)):
                 return
-            client.set_flow_run_state(run.id, Crashed(message="Nothing was heard of its process any more."), force=True)
+            client.set_flow_run_state(run.id, Crashed(message="Its process is gone."), force=True)
         number = submissions.next_call(connection, call.training_id, number)
-
-
-def _never_begins(state: State | None) -> bool:
-    """The instructor's worker has taken it, and then died, or waits for a busy Prefect longer with each refusal."""
-    from gan_core.scheduler.survey import LOST
-
-    return state is not None and state.is_pending() and (datetime.now(UTC) - state.timestamp).total_seconds() > LOST

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
 from deployments.cli.server.up import class_of, terminated_as_interrupt, typed
 from deployments.local.postgres import Postgres, _short_folder
-from deployments.local.processes import endings
+from deployments.local.processes import endings, is_gone
 from deployments.local.stack import STACK, LocalStack
 from gan_core.errors import StackError
 from gan_core.settings import settings
@@ -102,6 +104,23 @@ def test_processes_that_a_killed_stack_did_not_note_are_ended_but_not_whoever_st
         timeout=60,
     )
     assert run.stdout == "still here; ended\n", run.stderr
+
+
+def test_a_run_is_gone_when_no_process_here_bears_its_id_unless_another_machine_took_it():
+    run = SimpleNamespace(id=uuid4(), labels={})
+    assert is_gone(run)
+    run.labels["prefect.worker.name"] = "a worker elsewhere"
+    assert not is_gone(run)
+    run.labels["prefect.worker.name"] = "instructor"
+    assert is_gone(run)
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", "input()"],
+        env={**os.environ, "PREFECT__FLOW_RUN_ID": str(run.id)},
+        stdin=subprocess.PIPE,
+    )
+    assert not is_gone(run)
+    process.communicate(b"\n")
+    assert is_gone(run)
 
 
 def test_what_a_dead_worker_left_is_cleared_and_what_a_living_one_needs_stays(tmp_path):

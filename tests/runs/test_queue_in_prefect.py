@@ -1,19 +1,21 @@
 """What the queue asks of Prefect: one run for each call, another one only when that has ended. Prefect's client is played."""
 
 from datetime import UTC, datetime, timedelta
+from math import inf
 from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 from prefect.client.schemas.objects import State, StateType
 
+from gan_core.coordinator.leadership import SILENT
 from gan_core.errors import TrainingError
 from gan_core.scheduler.demand import Demand
-from gan_core.scheduler.survey import LOST, Call, Rules
+from gan_core.scheduler.survey import Call, Rules
 from gan_core.settings import settings
 from gan_core.store.coordinator import trainings
 from gan_core.store.scheduler import submissions
-from tasks.background.keep_queue import _start
+from tasks.background.keep_queue import LOST, _start
 from tasks.enter_queue import enter_queue
 
 
@@ -35,8 +37,14 @@ class PlayedPrefect:
         assert force
         next(r for r in self.runs.values() if r.id == run).state = state
 
-    def end(self, kind: StateType) -> None:
-        list(self.runs.values())[-1].state = State(type=kind)
+    def show(self, kind: StateType, seconds: float = 0) -> None:
+        """The newest run as it is since so many seconds."""
+        since = datetime.now(UTC) - timedelta(seconds=seconds)
+        list(self.runs.values())[-1].state = State(type=kind, timestamp=since)
+
+    @property
+    def states(self) -> list[StateType]:
+        return [run.state.type for run in self.runs.values()]
 
 
 @pytest.fixture
@@ -46,11 +54,10 @@ def started(connection, tiny):
     submissions.submit(connection, "test", tiny.model_dump(mode="json"), Demand().model_dump(), "ada")
     number = trainings.get(connection, "test").id
 
-    def start(is_lost: bool = False) -> int:
+    def start(silent: float = inf, is_gone: bool = False) -> int:
         ((calls,),) = connection.execute("SELECT calls FROM classgan.trainings").fetchall()
-        _start(
-            connection, prefect, Call(training_id=number, name="test", plan={"seed": 1}, number=calls, is_lost=is_lost)
-        )
+        call = Call(training_id=number, name="test", plan={"seed": 1}, number=calls, silent=silent)
+        _start(connection, prefect, call, lambda run: is_gone)
         return len(prefect.runs)
 
     start.prefect = prefect
@@ -68,29 +75,40 @@ def test_a_coordinator_that_is_called_twice_is_one_run(started):
 @pytest.mark.parametrize("kind", [StateType.COMPLETED, StateType.CRASHED, StateType.CANCELLED])
 def test_a_run_that_has_ended_is_followed_by_another_one(started, kind):
     started()
-    started.prefect.end(kind)
+    started.prefect.show(kind)
     assert started() == 2
     assert started() == 2
 
 
-def test_a_run_whose_process_is_gone_for_long_is_shown_as_crashed_and_followed(started):
-    """Prefect would show it as running for ever if the instructor's worker died with it."""
+@pytest.mark.parametrize("kind", [StateType.RUNNING, StateType.PENDING])
+def test_a_run_whose_process_is_gone_is_shown_as_crashed_and_followed_by_one(started, kind):
+    """Prefect would show it as alive for ever if the instructor's worker died with it, or right after it had taken it."""
     started()
-    started.prefect.end(StateType.RUNNING)
-    assert started() == 1
-    assert started(is_lost=True) == 2
-    assert [r.state.type for r in started.prefect.runs.values()] == [StateType.CRASHED, StateType.SCHEDULED]
+    started.prefect.show(kind, seconds=SILENT + 1)
+    assert started(silent=1, is_gone=True) == 1  # another coordinator lives
+    assert started() == 1  # it may run on another machine
+    assert started(is_gone=True) == 2
+    assert started.prefect.states == [StateType.CRASHED, StateType.SCHEDULED]
+    started.prefect.show(StateType.PENDING)
+    assert started(is_gone=True) == 2, "it has no process yet"
 
 
-def test_a_run_that_was_taken_and_never_begins_is_shown_as_crashed_and_followed(started):
-    """The worker died in between; or Prefect was so busy that it waits for minutes before it asks again."""
+@pytest.mark.parametrize("kind", [StateType.RUNNING, StateType.PENDING])
+def test_a_run_of_which_nothing_is_heard_for_two_minutes_is_followed_by_one(started, kind):
+    """Its process was on a machine that is gone; or Prefect was so busy that it waits for minutes before it asks again."""
     started()
-    started.prefect.end(StateType.PENDING)
-    assert started() == 1
-    (run,) = started.prefect.runs.values()
-    run.state = State(type=StateType.PENDING, timestamp=datetime.now(UTC) - timedelta(seconds=LOST + 1))
+    started.prefect.show(kind, seconds=LOST + 1)
+    assert started(silent=LOST - 1) == 1
     assert started() == 2
-    assert [r.state.type for r in started.prefect.runs.values()] == [StateType.CRASHED, StateType.SCHEDULED]
+    assert started.prefect.states == [StateType.CRASHED, StateType.SCHEDULED]
+    started.prefect.show(StateType.RUNNING)
+    assert started() == 2, "the first heartbeat of the new one takes seconds"
+
+
+def test_a_run_that_no_worker_has_taken_waits(started):
+    started()
+    started.prefect.show(StateType.SCHEDULED, seconds=2 * LOST)
+    assert started(is_gone=True) == 1
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The queue in the database: states that may follow each other, submissions, placements, and claims that stop_if_asked them."""
 
 from itertools import product
+from math import inf
 from uuid import uuid4
 
 import psycopg
@@ -240,7 +241,7 @@ def test_a_coordinator_that_has_died_is_called_again_if_the_queue_had_started_it
     submissions.call(connection, [number])
     connection.execute("UPDATE classgan.trainings SET called_at = now() - interval '10 minutes'")
     (call,) = look(connection, RULES).calls
-    assert (call.name, call.is_lost) == ("test", True)
+    assert (call.name, call.silent) == ("test", inf)  # no coordinator was ever heard of
 
 
 def test_what_the_queue_started_goes_on_by_itself_when_the_class_comes_back(connection, running):

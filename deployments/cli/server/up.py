@@ -140,6 +140,7 @@ def worker(name: Annotated[str, typer.Argument(help="Your name: small letters, d
 
 @contextmanager
 def class_of(workers: int, class_file: ClassFile | None = None) -> Generator[LocalStack]:
+    from deployments.local.processes import is_gone
     from deployments.local.stack import LocalStack
     from gan_core.settings import settings
 
@@ -162,7 +163,7 @@ def class_of(workers: int, class_file: ClassFile | None = None) -> Generator[Loc
     from tasks.background.keep_queue import kept_queue  # brings Prefect along
 
     try:
-        with kept_queue(stack.database, lambda: reaching(stack)):
+        with kept_queue(stack.database, lambda: reaching(stack), is_gone):
             try:
                 yield stack
             finally:

@@ -29,7 +29,7 @@ class Entry:
     calls: int
     is_led: bool
     is_called: bool  # its coordinator was started by the queue
-    silent: float  # seconds since a coordinator's last heartbeat; since the call, if there was none
+    silent: float  # seconds since a coordinator's last heartbeat
 
 
 def machines(connection: Connection) -> list[Machine]:
@@ -110,7 +110,7 @@ def entries(connection: Connection) -> list[Entry]:
         " coalesce(t.given, t.plan), t.calls, t.called_at IS NOT NULL,"
         " coalesce(t.called_at > now() - make_interval(secs => %s), false),"
         " coalesce((SELECT extract(epoch FROM now() - max(c.last_seen))::float FROM classgan.coordinators AS c WHERE c.training_id = t.id),"
-        "   extract(epoch FROM now() - coalesce(t.called_at, t.updated_at))::float),"
+        "   'infinity'),"
         " EXISTS (SELECT FROM classgan.coordinators AS c WHERE c.training_id = t.id AND c.last_seen > now() - interval '10 seconds')"
         " FROM classgan.trainings AS t WHERE t.state IN ('queued', 'launching', 'running') ORDER BY t.id",
         (CALL_SECONDS,),
