@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import httpx
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import PrefectException
 from prefect.states import Crashed
 
 from gan_core.settings import settings
-from tasks.background.shifts import online_workers
+from tasks.background.shifts import impatient_client, online_workers
 from tasks.background.supply_shifts import top_up
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _keep(
     from gan_core.store.scheduler import placements
 
     complained, looks = False, 0
-    with reaching(), Link(url, should_stop=ended.is_set) as link, get_client(sync_client=True) as client:
+    with reaching(), Link(url, should_stop=ended.is_set) as link, impatient_client() as client:
         while not ended.wait(SECONDS):
             try:
                 link.call(lambda c: advance(c, client, is_gone))
@@ -87,10 +87,15 @@ def _keep(
 def advance(connection: "Connection", client: SyncPrefectClient, is_gone: IsGone) -> None:
     """One look, and what follows from it."""
     from gan_core.scheduler.survey import Rules, look
+    from gan_core.store.scheduler import submissions
 
     turn = look(connection, Rules.of(settings()))
-    for call in turn.calls:
-        _start(connection, client, call, is_gone)
+    try:
+        for call in turn.calls:
+            _start(connection, client, call, is_gone)
+    except (httpx.HTTPError, PrefectException):
+        submissions.call_again(connection, [call.training_id for call in turn.calls])
+        raise
     if turn.needs_shifts:  # machines are seen only while a shift runs, and nobody else asks for one
         top_up(client)
 

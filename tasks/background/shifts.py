@@ -1,8 +1,10 @@
 """Asks Prefect for its runs: shifts, and those of other deployments."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import datetime
 
-from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
@@ -15,6 +17,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, StateType, Worker, WorkerStatus
 from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 POOL = "students"
 SHIFT = "gradient-compute/shift"
@@ -23,6 +26,15 @@ OF = "shift of "  # a run is called so, with its worker's name
 # The same flow in pods; `classgan kubernetes pool` makes pool and deployment.
 CLUSTER_POOL = "kubernetes"
 CLUSTER_SHIFT = "gradient-compute/shift-kubernetes"
+
+
+@contextmanager
+def impatient_client() -> Generator[SyncPrefectClient]:
+    """For who looks every few seconds anyway: by itself, Prefect's client asks a server that is away after 2, 4, 8 … seconds,
+    and so finds it up to a minute after it is back.
+    """
+    with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 2}), get_client(sync_client=True) as client:
+        yield client
 
 
 def online_workers(client: SyncPrefectClient) -> list[Worker]:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
 from tasks.background.crash_vanished import crash, tell_lost, vanished_shifts
-from tasks.background.shifts import SHIFT, online_workers, runs_of_shifts
+from tasks.background.shifts import SHIFT, impatient_client, online_workers, runs_of_shifts
 from tasks.background.supply_pods import top_up_pods
 
 log = logging.getLogger("classgan.supply")
@@ -69,7 +69,7 @@ class Cluster:
 
 def _supply(ended: threading.Event, cluster: Cluster) -> None:
     complained, looks, suspects, told = False, 0, set(), datetime.now(UTC)
-    with get_client(sync_client=True) as client:
+    with impatient_client() as client:
         while True:
             try:
                 top_up(client)

@@ -5,6 +5,7 @@ from math import inf
 from types import SimpleNamespace
 from uuid import uuid4
 
+import httpx
 import pytest
 from prefect.client.schemas.objects import State, StateType
 
@@ -13,9 +14,12 @@ from gan_core.errors import TrainingError
 from gan_core.scheduler.demand import Demand
 from gan_core.scheduler.survey import Call, Rules
 from gan_core.settings import settings
+from gan_core.store import student
 from gan_core.store.coordinator import trainings
+from gan_core.store.migrate import add_student
 from gan_core.store.scheduler import submissions
-from tasks.background.keep_queue import LOST, _start
+from tasks.background import keep_queue
+from tasks.background.keep_queue import LOST, _start, advance
 from tasks.enter_queue import enter_queue
 
 
@@ -109,6 +113,23 @@ def test_a_run_that_no_worker_has_taken_waits(started):
     started()
     started.prefect.show(StateType.SCHEDULED, seconds=2 * LOST)
     assert started(is_gone=True) == 1
+
+
+def test_a_call_that_prefect_did_not_hear_is_made_again_at_the_next_look(connection, started, monkeypatch):
+    """It was being restarted, or so busy that it refused."""
+    monkeypatch.setattr(keep_queue, "top_up", lambda client: None)
+    add_student(connection, "instructor")
+    student.register(connection, "desk", uuid4(), "cpu", {})
+
+    def is_away(*_, **__) -> None:
+        raise httpx.ConnectError("Connection refused")
+
+    with monkeypatch.context() as away:
+        away.setattr(started.prefect, "create_flow_run_from_deployment", is_away)
+        with pytest.raises(httpx.ConnectError):
+            advance(connection, started.prefect, lambda run: False)
+    advance(connection, started.prefect, lambda run: False)
+    assert started.prefect.states == [StateType.SCHEDULED]
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_a_shift_that_was_killed_is_told_of_in_the_history_of_whom_it_worked_for
 def prefect(monkeypatch) -> PlayedPrefect:
     """The played Prefect, also for whoever asks for a client."""
     played = PlayedPrefect()
-    monkeypatch.setattr(supply_shifts, "get_client", lambda **asked: nullcontext(played))
+    monkeypatch.setattr(supply_shifts, "impatient_client", lambda: nullcontext(played))
     monkeypatch.setattr(supply_shifts, "vanished_shifts", lambda client: set())
     return played
 
