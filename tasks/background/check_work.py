@@ -43,6 +43,10 @@ class _Pace:
 
     def __init__(self) -> None:
         self.done, self.given_up = threading.Event(), threading.Event()
+        self.begin()
+
+    def begin(self) -> None:
+        """A check begins: the time in which nothing was computed is not to be made up for."""
         self._since = time.monotonic()
 
     def __call__(self) -> None:
@@ -78,6 +82,7 @@ def _check(training: "Coordinator", pace: _Pace) -> None:
     try:
         while not pace.given_up.is_set():
             nothing_more_comes = pace.done.is_set()  # asked before looking, or the last ones would be missed
+            pace.begin()
             if checker.check_next():
                 continue
             if nothing_more_comes:

@@ -111,3 +111,19 @@ def test_while_the_instructors_machine_is_at_it_students_vouch_for_each_other(cl
         assert min(valid.values()) >= 3
         assert EventKind.INVALID not in [event.kind for event in events.latest(link.connection)]
     assert same_bits(training.state, train_local(plan, digits))
+
+
+def test_beside_a_class_that_needs_the_machine_a_check_rests_for_what_it_computed_and_for_nothing_else(monkeypatch):
+    """Not for the minutes in which nothing was there to be checked: it would rest for three times as long."""
+    now, rests = [0.0], []
+    monkeypatch.setattr(check_work.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(check_work, "_is_busy", lambda: True)
+    pace = check_work._Pace()
+    monkeypatch.setattr(pace.done, "wait", rests.append)
+    now[0] = 100.0  # nothing came
+    pace.begin()
+    now[0] = 100.5
+    pace()
+    now[0] = 101.0
+    pace()
+    assert rests == [1.5, 1.5]
