@@ -45,8 +45,9 @@ rehearsal: $(VENV)/installed-dev  ## a whole day of a class; every fault in ever
 test-quick: $(VENV)/installed-dev  ## while you work: all but the slow ones; about 95 seconds
 	@"$(BIN)/python" -m pytest -q -n 3 --dist loadscope --no-loadscope-reorder -m "not slow and not rehearsal"
 
+# With CHANGES=1: every knob of the plan changes at random, with real Prefect workers.
 soak: $(VENV)/installed-dev  ## a class in which things break; MINUTES=60 SEED=7
-	@PYTHONPATH=tests/helpers "$(BIN)/python" -m faults.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=tests/helpers "$(BIN)/python" -m faults.$(if $(CHANGES),changes,soak) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 bench: $(VENV)/installed-dev  ## speed, bytes and quality, as ratios measured in this run
 	@"$(BIN)/python" -m bench

@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 from campus import put_modules_like_ours
-from killing import kill_tree
+from killing import engines, kill_tree
 from poll import wait_until
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -47,16 +46,6 @@ def all_units(plan):
     for _ in range(plan.iterations):
         units, position = cut_units(plan, position, 5000)
         yield units
-
-
-def engines(worker: subprocess.Popen) -> list[psutil.Process]:
-    """The living flow runs' processes below a Prefect worker."""
-    found = []
-    for process in psutil.Process(worker.pid).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # a zombie counts as gone
-            if {"prefect.engine", "deployments.student.locked_process"} & set(process.cmdline()):
-                found.append(process)
-    return found
 
 
 def test_three_workers_under_prefect_give_the_weights_of_the_reference(school, story):

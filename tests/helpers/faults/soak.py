@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from campus import School
 from faults.machines import MachineProcess, Quirks
 from faults.proxy import Proxy
 from faults.school import FaultySchool, faulty_school
@@ -137,8 +138,8 @@ def faults_for(trouble: Trouble, seconds: float, watch: Watch) -> None:
             bar.update(task, completed=now - began, description=description)
 
 
-def verdict(school: FaultySchool) -> dict[str, int]:
-    """What must be zero."""
+def verdict(school: FaultySchool | School) -> dict[str, int]:
+    """What must be zero, of every training."""
     ((lost,),) = school.ask(
         "SELECT count(*) FROM classgan.units AS u JOIN classgan.trainings AS t ON t.id = u.training_id"
         " WHERE u.iteration < t.iteration AND u.state NOT IN ('done', 'stale')"
@@ -152,9 +153,12 @@ def verdict(school: FaultySchool) -> dict[str, int]:
         " i.images <> (SELECT coalesce(sum(images), 0) FROM classgan.contributions AS c"
         " WHERE c.training_id = i.training_id AND c.iteration = i.number AND c.verdict = 'accepted')"
     )
-    ((gaps,),) = school.ask("SELECT max(number) + 1 - count(*) FROM classgan.iterations")
+    ((gaps,),) = school.ask(
+        "SELECT coalesce(sum(gaps), 0) FROM (SELECT max(number) + 1 - count(*) AS gaps FROM classgan.iterations GROUP BY training_id) AS each"
+    )
     ((missing,),) = school.ask(
-        "SELECT abs(t.images - (SELECT sum(images) FROM classgan.iterations)) FROM classgan.trainings AS t"
+        "SELECT coalesce(sum(abs(t.images - (SELECT coalesce(sum(images), 0) FROM classgan.iterations AS i WHERE i.training_id = t.id))), 0)"
+        " FROM classgan.trainings AS t"
     )
     ((uncredited,),) = school.ask(
         "SELECT count(*) FROM classgan.contributions WHERE verdict = 'accepted' AND NOT credited"
@@ -163,7 +167,7 @@ def verdict(school: FaultySchool) -> dict[str, int]:
         "units lost": lost,
         "units counted twice": twice,
         "iterations whose images don't add up": uncounted,
-        "iterations missing": gaps,
+        "iterations missing": int(gaps),
         "images that the model has too many or too few": int(missing),
         "accepted but not credited": uncredited,
     }
