@@ -16,6 +16,8 @@ import websockets.asyncio.client
 from prefect._internal.schemas import validators
 from prefect.blocks.core import Block
 
+from deployments.student.patience import be_patient
+
 DOORS: tuple[tuple[Any, str], ...] = (
     # Modules and callables by name: reading a state alone would import them.
     (prefect.serializers, "from_qualified_name"),
@@ -44,4 +46,5 @@ def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
 
 if __name__ == "__main__":
     lock()
+    be_patient()
     runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)

@@ -6,7 +6,6 @@ tests/acceptance and tests/abuse cover every promise made here.
 """
 
 import asyncio
-import logging
 import os
 import shutil
 import subprocess
@@ -30,6 +29,7 @@ from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker
 
 from deployments.prefect_settings import ENTRYPOINT
 from deployments.student.locked_process import lock
+from deployments.student.patience import TRIES, be_patient
 from gan_core.settings import settings
 
 COMMAND = f'"{sys.executable}" -P -m deployments.student.locked_process'  # Prefect's engine, locked
@@ -81,9 +81,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         lock()
-        # A laptop loses its network every day, and then Prefect's own words for it are enough.
-        for observer in ("prefect.FlowRunCancellingObserver", "prefect.FlowRunSuspendingObserver"):
-            logging.getLogger(observer).addFilter(_without_traceback)
+        be_patient()
         self._devices = devices()
         kwargs |= {"limit": len(self._devices), "create_pool_if_not_found": False}  # whatever the command line says
         super().__init__(*args, **kwargs)
@@ -135,7 +133,11 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
 
     def _say_away(self, why: str) -> None:
         if not self._is_away:
-            self._logger.warning("The class server does not answer (%s). Waiting for it; a running unit goes on.", why)
+            self._logger.warning(
+                "The class server does not answer (%s). A running shift goes on, and this machine goes on by itself"
+                " when the class is back.",
+                why,
+            )
         self._is_away = True
 
     async def run(
@@ -203,6 +205,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
                     "CLASSGAN_DATA": str(settings().data.resolve()),
                     "CLASSGAN_DEVICE": device,
                     "CLASSGAN_WORKER_NAME": self.name if len(self._devices) == 1 else f"{self.name} {device}",
+                    "PREFECT_CLIENT_MAX_RETRIES": str(TRIES),
                     "PREFECT_LOGGING_EXTRA_LOGGERS": "classgan",
                     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
                 },
@@ -217,11 +220,6 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
                 handle = await tasks.start(execute)
                 task_status.started(handle.pid or 0)
         return result
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    record.exc_info = None
-    return True
 
 
 def _shift_folder() -> Path:

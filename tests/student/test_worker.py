@@ -13,6 +13,7 @@ from deployments.student.worker import StudentWorker
 @pytest.fixture
 def worker(monkeypatch) -> StudentWorker:
     monkeypatch.setattr(workers, "lock", lambda: None)
+    monkeypatch.setattr(workers, "be_patient", lambda: None)
     monkeypatch.setattr(workers, "PATIENCE", 0.01)
     return StudentWorker(work_pool_name="students", name="ada")
 
@@ -47,7 +48,7 @@ def test_a_class_server_that_does_not_answer_is_said_at_once_and_once(worker, ca
         logging.getLogger("prefect").propagate = True
         asyncio.run(outage())
     assert said(caplog) == [
-        "The class server does not answer (for 0 s). Waiting for it; a running unit goes on.",
+        "The class server does not answer (for 0 s). A running shift goes on, and this machine goes on by itself when the class is back.",
         "The class server is back.",
     ]
 
