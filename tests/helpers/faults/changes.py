@@ -87,7 +87,7 @@ KINDS = MappingProxyType(  # what can't change within a training: each one has o
         "sampler": ("shuffled", "stratified"),
     }
 )
-STAND = 240.0  # seconds without an iteration, a start of Prefect included: then something is broken
+STAND = 600.0  # seconds without an iteration, on a busy machine with the end of one run and the start of another: then something is broken
 
 
 def value_of(name: str, dice: random.Random) -> Any:
