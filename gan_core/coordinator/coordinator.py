@@ -304,8 +304,10 @@ class Coordinator:
         """
         assert self._aggregate is not None, "gather comes first"
         self._step()
-        iteration, refused = self.state.iteration, ""
-        if gathered.images:
+        iteration, refused = self.state.iteration, gathered.exploded
+        if refused:
+            pass
+        elif gathered.images:
             advance(self.plan, self.state, self._aggregate, self._opened.position)
         else:
             refused = "no contribution to this iteration was usable"

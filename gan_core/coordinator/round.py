@@ -19,6 +19,7 @@ from gan_core.networks.update import Aggregate
 from gan_core.plan import Plan
 from gan_core.policies.codecs import decode
 from gan_core.store.coordinator import unit_queue
+from gan_core.units import counted
 
 log = logging.getLogger("classgan.rounds")
 
@@ -37,6 +38,7 @@ class Gathered:
     contributions: tuple[int, ...]
     images: int
     workers: int
+    exploded: str = ""  # why nothing of it may be used: the training's fault, and nobody's who computed
 
 
 class Lengths:
@@ -102,6 +104,8 @@ class Round:
         self._included: list[int] = []
         self._taken: dict[int, tuple[unit_queue.Arrival, Sketch]] = {}  # in the sum or not, by id
         self._odd: dict[int, str] = {}  # of those: what is to be refused, and why
+        self._exploding: dict[int, str] = {}  # of those: what is far longer than in earlier rounds
+        self._exploded = ""
         self._sketcher = Sketcher(layout)
         self.aggregate = Aggregate(plan)
         self.progress = unit_queue.Progress(open=0, leased=0, done=0, frontier=None, workers_online=0)
@@ -116,11 +120,14 @@ class Round:
                 continue
             try:
                 vectors = self._read(connection, arrival)
-                self._lengths.check(vectors)
                 sketch = self._sketcher.sketch(arrival.id, arrival.student, arrival.images, vectors)
             except PayloadError as exc:
                 self._refuse(connection, arrival, str(exc))
                 return False  # its units are open again: look anew before anything behind them is added
+            try:
+                self._lengths.check(vectors)
+            except PayloadError as exc:
+                self._exploding[arrival.id] = str(exc)  # whose fault that is, the others of this round tell
             self._known[arrival.first_ordinal] = arrival
             self._taken[arrival.id] = arrival, sketch
             if len(self._decoded) < LOOKAHEAD:
@@ -135,6 +142,11 @@ class Round:
             False when some were refused: their units are open again, and the round goes on.
         """
         # Kept until each is refused: a connection that breaks in between lets this be called again.
+        if not self._odd and (exploding := {id_: why for id_, why in self._exploding.items() if id_ in self._taken}):
+            self._exploded = self._explosion(exploding)
+            if self._exploded:
+                return True
+            self._odd = exploding
         self._odd = self._odd or self._gates.refusals(self._plan, [sketch for _, sketch in self._taken.values()])
         if not self._odd:
             self._add(connection, sorted(self._known))
@@ -150,6 +162,17 @@ class Round:
         self._decoded.clear()
         return False
 
+    def _explosion(self, exploding: Mapping[int, str]) -> str:
+        """What to say if most contributions of most students are that long: they all computed from weights that ask for it."""
+        by_student: dict[str, list[bool]] = {}
+        for arrival, _ in self._taken.values():
+            by_student.setdefault(arrival.student, []).append(arrival.id in exploding)
+        mostly = [student for student, own in by_student.items() if 2 * sum(own) > len(own)]
+        if 2 * len(mostly) <= len(by_student):
+            return ""
+        of = f"{len(mostly)} of {counted(len(by_student), 'student')}"
+        return f"the contributions of {of} exploded, so the training did; of one, {next(iter(exploding.values()))}"
+
     @property
     def images(self) -> int:
         """Of everything that was taken in."""
@@ -158,7 +181,7 @@ class Round:
     @property
     def gathered(self) -> Gathered:
         workers = {arrival.worker for arrival, _ in self._taken.values()}
-        return Gathered(tuple(self._included), self.images, len(workers))
+        return Gathered(tuple(self._included), self.images, len(workers), self._exploded)
 
     def _refuse(self, connection: Connection, arrival: unit_queue.Arrival, reason: str) -> None:
         log.warning("Refused a contribution of %s: %s", arrival.worker, reason)

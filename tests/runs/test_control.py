@@ -1,5 +1,6 @@
 """A person's word: pause, resume, cancel, change. And what the training does when its numbers go wrong."""
 
+import re
 import threading
 from contextlib import suppress
 
@@ -210,6 +211,34 @@ def test_an_exploding_contribution_is_refused_and_its_unit_done_by_someone_else(
     assert same_bits(trained.state, train_local(plan, digits))
     (told,) = sentences(connection, EventKind.REFUSED)
     assert "more than 100 times the usual" in told
+
+
+@pytest.mark.parametrize("credit_late", [True, False])
+def test_when_everybodys_contributions_explode_the_step_is_undone_and_nobody_is_blamed(
+    classroom, tiny, monkeypatch, connection, credit_late
+):
+    """It is the training that exploded: five refused contributions would have suspended each honest student."""
+    from gan_core.worker import shift as shifts
+
+    plan = tiny.changed(iterations=6, images_per_unit=8, quorum=96, credit_late=credit_late)
+    real = shifts.contribute
+
+    def huge_in_the_fourth(plan, networks, images, units, weights, beat, more):
+        vectors, measures = real(plan, networks, images, units, weights, beat)
+        if trainings.get(connection, "test").iteration == 4:
+            vectors.generator.mul_(1e6)
+        return vectors, measures
+
+    monkeypatch.setattr(shifts, "contribute", huge_in_the_fourth)
+    with classroom.working(2):
+        trained = classroom.train(plan)
+    assert trained.state.iteration == 6
+    assert connection.execute("SELECT suspended FROM classgan.students").fetchall() == [("",), ("",)]
+    assert not sentences(connection, EventKind.REFUSED)
+    (told,) = sentences(connection, EventKind.ROLLED_BACK)
+    assert re.search(r"of ([12]) of \1 students? exploded, so the training did; .* more than 100 times the usual", told)
+    assert connection.execute("SELECT images FROM classgan.iterations WHERE number = 4").fetchone() == (0,)
+    assert connection.execute("SELECT sum(images) FROM classgan.ledger").fetchone() == (6 * 96,)
 
 
 def spoil_steps(monkeypatch, iterations: set[int]) -> None:

@@ -35,9 +35,10 @@ BEGIN
             USING ERRCODE = 'CG001';
     END IF;
 
-    -- Accepted after the coordinator had counted, or led to nothing: never averaged. The work was done all the same.
+    -- Accepted after the coordinator had counted, or led to nothing: never averaged. The work was done all the same. What led to
+    -- nothing was in time: it keeps its credit, and so counts against nobody.
     WITH missed AS (
-        UPDATE contributions SET verdict = CASE p_refused WHEN '' THEN 'late'::verdict ELSE 'refused' END, credited = credit,
+        UPDATE contributions SET verdict = CASE p_refused WHEN '' THEN 'late'::verdict ELSE 'refused' END, credited = credited AND (credit OR p_refused <> ''),
             reason = CASE p_refused WHEN '' THEN format('iteration %s closed before this answer came', p_iteration) ELSE p_refused END
         WHERE training_id = p_training AND iteration = p_iteration AND verdict = 'accepted' AND id <> ALL (p_included)
         RETURNING id, worker_id, first_ordinal
