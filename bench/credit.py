@@ -155,6 +155,9 @@ def results_of(setting: Setting, images: ImageSet) -> tuple[dict[str, Vectors], 
         foreign_blurred, trails["bfloat16, another library"] = walk(blurred=True)
     noise = torch.Generator().manual_seed(unit.seed)
     tenth, half = part_of(0.1), part_of(0.5)
+    stretched = honest.clone()
+    spec = layout.generator[unit.seed % len(layout.generator)]
+    stretched.generator[spec.start : spec.stop] *= 2
     results = {
         "honest: 2 threads": honest,
         "honest: 2 threads, float16 codec": through("float16", honest),
@@ -180,6 +183,7 @@ def results_of(setting: Setting, images: ImageSet) -> tuple[dict[str, Vectors], 
             honest.generator[torch.randperm(len(honest.generator), generator=noise)],
             honest.discriminator,
         ),
+        "cheat: one tensor of G twice as long": stretched,
     }
     return results, trails
 
@@ -191,7 +195,8 @@ def pool_of(images: ImageSet, quick: bool) -> dict[str, Kind]:
         plan, unit = setting.plan, setting.units[0]
         _, track = recompute(plan, Networks(plan), images, [unit], setting.weights)
         blurred, _ = recompute(plan, Networks(plan), images, [unit], setting.weights, blurred=True)
-        twin = alike(blurred, track)
+        layout = layout_of(plan)
+        twin = alike(blurred, track, layout)
         results, trails = results_of(setting, images)
         # A cheat is given the best trail there is: what it sends must still hold what the others walked.
         honest = {
@@ -200,10 +205,10 @@ def pool_of(images: ImageSet, quick: bool) -> dict[str, Kind]:
             "bfloat16": Answer(results["honest: bfloat16"], trails["bfloat16"]),
         }
         for name, vectors in results.items():
-            kind, likeness = pool.setdefault(name, Kind()), alike(vectors, track)
+            kind, likeness = pool.setdefault(name, Kind()), alike(vectors, track, layout)
             device = next((known for known in sorted(trails, key=len, reverse=True) if known in name), "2 threads")
             answer = Answer(vectors, trails[device])
-            kind.agreed += [compare(plan, layout_of(plan), [unit], (answer, other)).agree for other in honest.values()]
+            kind.agreed += [compare(plan, layout, [unit], (answer, other)).agree for other in honest.values()]
             at_once = judge(likeness).valid
             kind.likenesses.append(likeness)
             kind.verdicts.append((at_once or judge(likeness, twin).valid, not at_once))

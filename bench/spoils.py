@@ -7,7 +7,6 @@ as a class does; two that are invalid, or five that are refused, end it.
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -24,7 +23,7 @@ from bench.report import Row, Section, at_most
 from gan_core.coordinator.checker import check
 from gan_core.coordinator.gates import Gates, Sketcher
 from gan_core.data.images import ImageSet, open_images
-from gan_core.layout import PARTS, Part, Vectors
+from gan_core.layout import PARTS, Layout, Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.update import State, advance, aggregate_all, initial_state
@@ -34,7 +33,9 @@ from gan_core.quality.digits import DigitsEvaluator, distance_of
 from gan_core.units import WorkUnit
 
 CLASSES = (4, 12)
-FACTORS = (2.0, 5.0, 30.0, 1_000.0)
+FACTORS = (2.0, 5.0, 30.0, 1_000.0)  # of a whole network's part
+EXTREMES = (2.0, 1_000.0)  # of its smallest tensor
+SEEDS = 3
 STARTS = ("the first round", "a trained model")
 INVALID, REFUSED = 2, 5  # so many end a student's part
 BOUND = 1.1  # times the clean run's distance
@@ -76,8 +77,8 @@ class Class:
         self._networks, self._layout = Networks(plan), layout_of(plan)
         self._known: dict[tuple[bytes, int], Vectors] = {}
 
-    def train(self, field: Part | None, factor: float) -> tuple[State, Outcome]:
-        """All iterations, the first student's field times this factor; None: everybody is honest."""
+    def train(self, field: str, factor: float) -> tuple[State, Outcome]:
+        """All iterations, the first student's field times this factor; "": everybody is honest."""
         plan, state, gates, found = self._plan, copied(self._plan, self._start), Gates(), Outcome()
         submits = 0
         while state.iteration < plan.iterations:
@@ -85,9 +86,9 @@ class Class:
             key = state.weights.generator.numpy().tobytes() + state.weights.discriminator.numpy().tobytes()
             honest = [self._computed(unit, key, state.weights) for unit in units]
             sent, sketcher = list(honest), Sketcher(self._layout)
-            spoils = field is not None and not found.is_out
+            spoils = field != "" and not found.is_out
             if spoils:
-                sent[0] = spoilt(honest[0], field, factor)
+                sent[0] = spoilt(honest[0], self._layout, field, factor)
             sketches = [
                 sketcher.sketch(submits + n, str(n), units[n].images, vectors) for n, vectors in enumerate(sent)
             ]
@@ -110,14 +111,23 @@ class Class:
         return self._known[key, unit.seed]
 
 
-def spoilt(vectors: Vectors, field: Part, factor: float) -> Vectors:
-    """The contribution with one part made longer."""
+def fields_of(layout: Layout) -> list[tuple[str, float]]:
+    """What is spoilt, and times what: each network's part, and its smallest tensor, of which the part's length says nothing."""
+    smallest = [min(layout.part(part), key=lambda spec: spec.stop - spec.start).name for part in PARTS]
+    return [*product(PARTS, FACTORS), *product(smallest, EXTREMES)]
+
+
+def spoilt(vectors: Vectors, layout: Layout, field: str, factor: float) -> Vectors:
+    """The contribution with one field made longer."""
     changed = vectors.clone()
-    changed.part(field).mul_(factor)
+    for part in PARTS:
+        for spec in layout.part(part):
+            if field in (part, spec.name):
+                changed.part(part)[spec.start : spec.stop] *= factor
     return changed
 
 
-def judged(case: Case, quick: bool, start: Path, cache: Path) -> dict[tuple[Part | None, float], Outcome]:
+def judged(case: Case, quick: bool, start: Path, cache: Path) -> dict[tuple[str, float], Outcome]:
     """In a process of its own: the clean run, and every field and factor."""
     torch.set_num_threads(1)
     warm_up()
@@ -128,9 +138,8 @@ def judged(case: Case, quick: bool, start: Path, cache: Path) -> dict[tuple[Part
     if case.start == STARTS[1]:
         restore(state, torch.from_file(str(start), size=start.stat().st_size // 4, dtype=torch.float32))
     room, evaluator = Class(plan, images, state), DigitsEvaluator(images)
-    outcomes: dict[tuple[Part | None, float], Outcome] = {}
-    attacks: Iterator[tuple[Part | None, float]] = iter([(None, 1.0), *product(PARTS, FACTORS)])
-    for attack in attacks:
+    outcomes: dict[tuple[str, float], Outcome] = {}
+    for attack in [("", 1.0), *fields_of(layout_of(plan))]:
         state, found = room.train(*attack)
         found.distance = distance_of(plan, state.average, evaluator, 500 if quick else 5_000).frechet
         outcomes[attack] = found
@@ -138,10 +147,10 @@ def judged(case: Case, quick: bool, start: Path, cache: Path) -> dict[tuple[Part
 
 
 def run(options: Options) -> Section:
-    seeds, console = (1 if options.quick else 5), Console(stderr=True)
+    seeds, console = (1 if options.quick else SEEDS), Console(stderr=True)
     plan = plan_for(options.quick)
     cases = [Case(*case) for case in product(CLASSES, STARTS, range(seeds))]
-    found: dict[Case, dict[tuple[Part | None, float], Outcome]] = {}
+    found: dict[Case, dict[tuple[str, float], Outcome]] = {}
     with tempfile.TemporaryDirectory(prefix="classgan-") as folder:
         start, cache = Path(folder) / "start", Path(folder) / "cache"
         stored(begun(plan, open_images("digits", image_size=32, channels=1, cache=cache), options.quick), start)
@@ -149,16 +158,16 @@ def run(options: Options) -> Section:
             waiting = {case: pool.submit(judged, case, options.quick, start, cache) for case in cases}
             for case, answer in waiting.items():
                 found[case] = answer.result()
-                console.print(f"  {case}: {found[case][None, 1.0].distance:.1f} clean", style="dim")
+                console.print(f"  {case}: {found[case]['', 1.0].distance:.1f} clean", style="dim")
     return section(plan, seeds, found)
 
 
-def section(plan: Plan, seeds: int, found: dict[Case, dict[tuple[Part | None, float], Outcome]]) -> Section:
+def section(plan: Plan, seeds: int, found: dict[Case, dict[tuple[str, float], Outcome]]) -> Section:
     rows = []
-    for students, start, field, factor in product(CLASSES, STARTS, PARTS, FACTORS):
+    for students, start, (field, factor) in product(CLASSES, STARTS, fields_of(layout_of(plan))):
         runs = [runs for case, runs in found.items() if (case.students, case.start) == (students, start)]
         outcomes = [run[field, factor] for run in runs]
-        times = [run[field, factor].distance / run[None, 1.0].distance for run in runs]
+        times = [run[field, factor].distance / run["", 1.0].distance for run in runs]
         sent, refused, invalid, credited, accused = (
             sum(getattr(outcome, name) for outcome in outcomes)
             for name in ("sent", "refused", "invalid", "credited", "accused")
@@ -173,7 +182,7 @@ def section(plan: Plan, seeds: int, found: dict[Case, dict[tuple[Part | None, fl
                 judgement=at_most(mean, BOUND) if credited == accused == 0 else at_most(float("inf"), BOUND),
             )
         )
-    clean = {case: runs[None, 1.0].distance for case, runs in found.items()}
+    clean = {case: runs["", 1.0].distance for case, runs in found.items()}
     return Section(
         name="spoils",
         title=f"One student spoils one field of each contribution; distance against the clean run of the same seed, {seeds} seeds",

@@ -68,12 +68,13 @@ def check(
 ) -> Finding:
     """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation."""
     _, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
-    likeness = alike(claimed, path)
+    layout = layout_of(plan)
+    likeness = alike(claimed, path, layout)
     finding = judge(likeness)
     if finding.valid:
         return finding
     twin, _ = recompute(plan, networks, images, units, weights, blurred=True, on_batch=on_batch)
-    return judge(likeness, alike(twin, path))
+    return judge(likeness, alike(twin, path, layout))
 
 
 class Checker:

@@ -9,14 +9,15 @@ recomputation that was rounded to bfloat16 on purpose: no honest device strays f
 The measured table behind the tolerances is in docs/validation.md.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from gan_core.layout import PARTS, Part, Vectors
+from gan_core.layout import PARTS, Layout, Part, TensorSpec, Vectors
 
 ALWAYS = 10  # valid results in a row until which every result is checked
 OPENING = 5  # batches of the first stretch: rounding has not grown yet, so it must match closely
@@ -25,7 +26,10 @@ ENDLESS = 1e9  # times the length of nothing: a number that can be stored
 OPENING_SHARE = 0.8  # of what the twin has of the opening; honest ones have 0.9 and more, copies at most 0.7
 LATER_SHARE = 0.5  # of what the twin has of a later stretch; who skipped it has next to nothing
 BLURRED = 0.1  # a stretch of which even the twin has less can't be judged
-LENGTH = 1.5  # times longer or shorter than recomputed; honest ones differ by 0.1
+LENGTH = 1.5  # times longer or shorter than recomputed, or a single tensor longer; honest ones differ by 0.1 and 0.2
+FAINT = (
+    0.01  # times the root mean square of its part: a tensor below counts as so long, for it may be nothing but rounding
+)
 ANGLE = 4.0  # times the twin's 1 - cosine; honest ones have at most 1.5 times, a gradient of half of the batches 20 times and more
 EXACT = 5e-4  # 1 - cosine below which nothing is asked: rounding of the int8 codec, twice
 
@@ -74,6 +78,7 @@ class Likeness:
     cosine: float
     length: float  # times the recomputed one's
     shares: tuple[float, ...]  # of each stretch that the result contains; 1 if it is the same
+    tensors: Mapping[str, float] = field(default_factory=dict)  # name → length, times the recomputed one's
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +104,23 @@ def likeness(result: Tensor, stretches: Tensor) -> Likeness:
     return Likeness(float(result @ whole) / (mine * theirs) if mine else 0.0, mine / theirs, tuple(shares.tolist()))
 
 
-def alike(result: Vectors, path: Track) -> dict[Part, Likeness]:
-    """`likeness` of both networks' parts."""
-    return {part: likeness(result.part(part), path.stretches(part)) for part in PARTS}
+def alike(result: Vectors, path: Track, layout: Layout) -> dict[Part, Likeness]:
+    """`likeness` of both networks' parts, and of each of their tensors the length."""
+    found = {}
+    for part in PARTS:
+        mine, stretches = result.part(part).double(), path.stretches(part)
+        found[part] = replace(likeness(mine, stretches), tensors=_lengths(mine, stretches.sum(0), layout.part(part)))
+    return found
+
+
+def _lengths(mine: Tensor, theirs: Tensor, specs: Sequence[TensorSpec]) -> dict[str, float]:
+    faint = FAINT * float(theirs.square().mean().sqrt())
+    lengths = {}
+    for spec in specs:
+        at_least = faint * math.sqrt(spec.stop - spec.start)
+        usual = max(at_least, float(theirs[spec.start : spec.stop].norm()))
+        lengths[spec.name] = float(mine[spec.start : spec.stop].norm()) / usual if usual else 1.0
+    return lengths
 
 
 def figures_of(found: Mapping[Part, Likeness]) -> dict[str, dict[str, float | list[float]]]:
@@ -140,6 +159,9 @@ def _fault(part: Part, mine: Likeness, twin: Likeness) -> str:
         if most >= BLURRED and share < needed:
             which = f"stretch {number + 1} of {len(mine.shares)}"
             return f"its {part} part holds {max(0.0, share):.0%} of {which} of the recomputed steps, at least {needed:.0%} is needed"
+    for name, length in mine.tensors.items():
+        if length > (most := LENGTH * max(1.0, twin.tensors.get(name, 1.0))):
+            return f"its {name} is {length:.3g} times as long as recomputed, at most {most:.2f} is allowed"
     return ""
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gan_core.coordinator.checker import check, recompute
-from gan_core.layout import Vectors
+from gan_core.layout import PARTS, Vectors
 from gan_core.networks.models import Networks, initial_weights, layout_of
 from gan_core.policies.codecs import CODECS, decode, encode
 from gan_core.policies.sampling import cut_units
@@ -162,7 +162,7 @@ def test_the_twin_is_rounded_but_takes_every_step(lease, digits):
     """If autocast kept its rounded copies, the twin would go on computing with the first step's weights."""
     plan, units, weights = lease
     _, track = recompute(plan, Networks(plan), digits, units[:2], weights)
-    twin = alike(computed(lease, digits, units[:2], blurred=True), track)
+    twin = alike(computed(lease, digits, units[:2], blurred=True), track, layout_of(plan))
     for likeness_of_part in twin.values():
         assert likeness_of_part.cosine < 0.999999
         assert likeness_of_part.length == pytest.approx(1, abs=0.1)
@@ -182,6 +182,20 @@ def test_a_valid_result_needs_no_twin(lease, digits, monkeypatch):
     assert made == [None]
     assert not finding_of(lease, digits, computed(lease, digits, lease[1][2:4])).valid
     assert made == [None, None, True]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_tensor_can_be_twice_as_long(lease, digits, part):
+    """Not even one of a few numbers, which its part's length says nothing about."""
+    plan, units, weights = lease
+    layout = layout_of(plan)
+    honest, track = recompute(plan, Networks(plan), digits, units[:2], weights)
+    twin = alike(computed(lease, digits, units[:2], blurred=True), track, layout)
+    assert judge(alike(honest, track, layout), twin).valid
+    for spec in layout.part(part):
+        spoilt = honest.clone()
+        spoilt.part(part)[spec.start : spec.stop] *= 2
+        assert not judge(alike(spoilt, track, layout), twin).valid, spec.name
 
 
 # Cheats, one by one and in the long run
@@ -243,7 +257,7 @@ def test_last_iterations_result_is_invalid(lease, digits):
     stale = computed(lease, digits, units[:2])
     assert not check(plan, Networks(plan), digits, units[:2], moved, stale).valid
     fresh, track = recompute(plan, Networks(plan), digits, units[:2], moved)
-    assert judge(alike(fresh, track)).valid
+    assert judge(alike(fresh, track, layout_of(plan))).valid
 
 
 @pytest.mark.slow

@@ -11,13 +11,14 @@ LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
 DECLARE
     many constant integer := 8;  -- contributions that wait for the instructor's machine: fewer, and it manages by itself
     pairs constant integer := 16;  -- at the same time: each keeps two payloads
+    students constant integer := 8;  -- online: of fewer, two who lie together would meet too often
     chance float := classgan.chance();
     first record;
     lease bigint;
     until timestamptz;
 BEGIN
     IF classgan.waiting_checks(p_training) < many
-        OR (SELECT count(DISTINCT student_id) FROM workers WHERE last_seen > now() - interval '20 seconds') < 3  -- of two, nobody knows which
+        OR (SELECT count(DISTINCT student_id) FROM workers WHERE last_seen > now() - interval '20 seconds') < students
         OR (SELECT count(*) FROM leases AS l JOIN trainings AS t ON t.id = l.training_id AND l.iteration > t.iteration - 10
             WHERE l.training_id = p_training AND l.second_of IS NOT NULL AND l.ended_at IS NULL)
            + (SELECT count(*) FROM checks AS k WHERE k.training_id = p_training AND k.checked_at IS NULL AND (k.trail IS NOT NULL OR k.disputed)) / 2 >= pairs
