@@ -29,6 +29,7 @@ AGREES = 0.25  # share of the usual agreement: less is odd, and as much in the o
 TELLS = 5.0  # times chance (1/√numbers): usual agreement below which a direction says nothing
 COPY = 1e-4  # 1 - cosine of a copy, at most; the nearest honest ones differed by 5e-4
 NEARER = 0.02  # ... and of how much two contributions of this round usually differ
+ROUNDING = 1e-6  # of a cosine of two sketches: where a copy's limit would be less, honest ones are as near
 LATELY, OFTEN = 10, 3  # a student's latest contributions, and how many of them, and half of them, must be odd
 ADVICE = "if this machine computed honestly, update classgan on it and start its worker again"
 
@@ -122,6 +123,8 @@ def _copies(part: Part, sketches: Sequence[Sketch], cosines: Tensor) -> list[tup
     if len(pairs) < 3:  # of two contributions nobody knows how much they usually differ
         return []
     limit = min(COPY, NEARER * float(pairs.median()))
+    if limit < ROUNDING:  # a discriminator that is wrong about every image asks for the same whatever the images are
+        return []
     found = []
     for i, j in (apart < limit).nonzero().tolist():
         sketch, other = sketches[i], sketches[j]

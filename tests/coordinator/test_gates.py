@@ -228,3 +228,15 @@ def test_agreement_is_what_half_of_the_others_reach():
     directions = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     assert agreements(["a", "b", "c", "d"], directions) == pytest.approx([0.0, 0.0, 0.0, -1.0])
     assert agreements(["a", "b", "b", "d"], directions)[0] == pytest.approx(math.sqrt(0.5))
+
+
+@pytest.mark.parametrize("students", [1, 4])
+def test_where_all_ask_for_the_very_same_nobody_has_copied(layout, plan, students):
+    """As late in a training that has failed: each image moves the discriminator the same way, up to rounding."""
+    s = Students(layout)
+
+    def same() -> Vectors:
+        return Vectors(*(common + 1e-5 * s.drawn(len(common)) for common in s.common.values()))
+
+    round_ = [s.sketch(f"student{n % students}", same()) for n in range(8)]
+    assert not findings(plan, round_)
