@@ -35,7 +35,7 @@ from gan_core.units import WorkUnit
 CLASSES = (4, 12)
 FACTORS = (2.0, 5.0, 30.0, 1_000.0)  # of a whole network's part
 EXTREMES = (2.0, 1_000.0)  # of its smallest tensor
-SEEDS = 3
+SEEDS = 5
 STARTS = ("the first round", "a trained model")
 INVALID, REFUSED = 2, 5  # so many end a student's part
 BOUND = 1.1  # times the clean run's distance
