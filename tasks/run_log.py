@@ -3,6 +3,7 @@
 import logging
 
 from prefect.exceptions import FailedRun
+from rich.console import Console
 
 from gan_core.errors import GanError
 
@@ -12,6 +13,12 @@ def show_log() -> None:
     logging.getLogger("classgan").setLevel(logging.INFO)
     for name in ("prefect.flow_runs", "prefect.engine"):
         logging.getLogger(name).addFilter(_sentence_alone)
+    Console.on_broken_pipe = _fall_silent
+
+
+def _fall_silent(self: Console) -> None:
+    """The worker that read this output is gone: rich would end the run with the next line. Prefect's UI has the lines as well."""
+    self.quiet = True
 
 
 def _sentence_alone(record: logging.LogRecord) -> bool:

@@ -1,10 +1,12 @@
 """Started again, a training continues where it stood: with the weights that an unbroken run would have had."""
 
 from contextlib import closing
+from io import StringIO
 
 import psycopg
 import pytest
 from classroom import same_bits
+from rich.console import Console
 
 from gan_core.coordinator.checkpoints import Checkpoints, resumed
 from gan_core.coordinator.coordinator import Coordinator
@@ -14,6 +16,7 @@ from gan_core.networks.reference import train_local
 from gan_core.store.coordinator import trainings
 from gan_core.store.engine import Link
 from gan_core.units import TrainingState
+from tasks.run_log import show_log
 
 
 @pytest.mark.slow
@@ -142,3 +145,15 @@ def test_units_and_leases_of_long_ago_go_and_the_ledger_stays(classroom, tiny, m
             assert count == 15, table
         assert connection.execute("SELECT count(*) FROM classgan.contributions").fetchone() == (60,)
         assert connection.execute("SELECT sum(images) FROM classgan.ledger").fetchone() == (20 * 48,)
+
+
+def test_a_run_outlives_the_worker_that_read_its_output(monkeypatch):
+    class ClosedPipe(StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(Console, "on_broken_pipe", Console.on_broken_pipe)  # as it was, afterwards
+    show_log()
+    console = Console(file=ClosedPipe())
+    for _ in range(2):
+        console.print("Task run 'aggregate it 7' - Finished in state Completed()")
