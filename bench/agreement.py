@@ -16,7 +16,7 @@ from gan_core.plan import Plan
 from gan_core.presets import preset
 from gan_core.quality.digits import DigitsEvaluator, Distance, distance_of
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)
 WORKERS = ("ada", "grace", "alan")
 LOCAL, UNITS, CLASS = "train-local", "class of 3, a unit a lease", "class of 3"
 
