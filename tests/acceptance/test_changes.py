@@ -6,7 +6,7 @@ import pytest
 from faults.changes import CHANGEABLE, Restless, accusations, changing_class, faults, figures
 from faults.soak import verdict
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.rehearsal, pytest.mark.timeout(900)]
 
 SEED = 11
 
