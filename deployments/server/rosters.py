@@ -90,7 +90,7 @@ def read(path: Path, known: Mapping[str, Person]) -> Roster:
         identity = {column: row[column] for column in layout.identity if column in row}
         entries.append(Entry(login, name or login, email, identity, key))
     if not entries:
-        raise RosterError(f"{path} names no student.")
+        raise RosterError(f"{path} names no student: below the columns' names, each needs a line.")
     if left_out:
         remarks.append(f"Left out, since they have another role than students: {', '.join(left_out)}.")
     return Roster(tuple(entries), tuple(remarks))
@@ -178,6 +178,9 @@ def _table(path: Path) -> tuple[list[int], list[Row]]:
     for row in reader:
         lines.append(reader.line_num)
         rows.append({c.strip(): (v or "").strip() for c, v in row.items() if c and c.strip()})
+    if not rows and reader.fieldnames:  # an empty list still says whose it is
+        lines.append(reader.line_num)
+        rows.append({c.strip(): "" for c in reader.fieldnames if c.strip()})
     return lines, rows
 
 

@@ -89,8 +89,12 @@ def join(line: str, machine: str, address: str, start: bool) -> None:
         start: whether to work; else the line that does it is printed.
 
     Raises:
-        InviteError: the invite is damaged, or a check failed.
+        InviteError: the invite is damaged, the name can't be one, or a check failed.
     """
+    if odd := [character for character in "/%" if character in machine]:
+        raise InviteError(
+            f"A machine's name can't have {' or '.join(odd)} in it: {machine}. Give it another one with --machine."
+        )
     invite, mine = Invite.parse(line).moved(address), Membership(settings().home)
     mine.make_folder()
     examine(invite, mine)

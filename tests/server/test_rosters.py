@@ -119,8 +119,12 @@ def test_another_table_is_refused_with_what_was_expected(written):
         RosterError, match=r"Its columns: age, colour\. Expected, among others, Canvas: ID, Section, Student"
     ):
         read(written("colour,age\nred,3\n"), {})
-    with pytest.raises(RosterError, match="no roster"):
+    with pytest.raises(RosterError, match="Its columns: none"):
         read(written(""), {})
+    with pytest.raises(RosterError, match=r"Its columns: a, b, c\."):
+        read(written("a;b;c\n"), {})
+    with pytest.raises(RosterError, match="names no student: below the columns' names, each needs a line"):
+        read(written("login,name,email\n"), {})
     with pytest.raises(RosterError, match="names no student"):
         read(written("login,name\n,\n"), {})
 

@@ -6,6 +6,7 @@ import pytest
 
 from deployments.server.class_file import make
 from deployments.student.invites import Invite
+from deployments.student.join import join
 from gan_core.errors import InviteError, StackError
 from gan_core.store.logins import new_secret
 
@@ -115,3 +116,10 @@ def test_the_class_file_is_for_the_instructor_only_and_a_damaged_one_is_named(tm
     path.write_text(path.read_text()[:-10])
     with pytest.raises(StackError, match=r"class\.json is damaged"):
         class_file.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["Lab PC 7/2", "100 %"])
+def test_a_machine_cannot_have_a_name_that_prefect_refuses(invite, name):
+    """Before anything is checked or written."""
+    with pytest.raises(InviteError, match=r"A machine's name can't have [/%] in it: .* another one with --machine"):
+        join(invite.line, name, "", start=False)

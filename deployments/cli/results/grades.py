@@ -127,7 +127,7 @@ def explain_mark(login: str, rubric_file: Path | None) -> None:
         f"work: {counted(one.images, 'image')} in {counted(one.credited, 'credited contribution')}, with {one.devices or 'nothing'}; measured in {unit}.",
         f"consistency: work on {counted(one.active_days, 'day')}; 0 is all of it in one {rules.period}, 1 as much in each {rules.period} of the class.",
         f"timeliness: {one.in_time:,} in time, {one.credited - one.in_time:,} after the due moment, {one.late:,} too late for credit.",
-        f"quality: {one.rejected:,} of {counted(one.answers, 'contribution')} rejected; {one.checked:,} {'was' if one.checked == 1 else 'were'} recomputed, {one.invalid:,} invalid.",
+        f"quality: {one.rejected:,} of {counted(one.answers, 'contribution')} rejected; {one.checked:,} {'was' if one.checked == 1 else 'were'} checked, {one.invalid:,} invalid.",
         "All but work count as far as there is work (share). Rounded once at the end; the lines add up.",
     ):
         console.print(sentence, soft_wrap=True)
