@@ -6,7 +6,7 @@ units' seed, so two trails of the same lease can be compared, and nobody knows t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +18,7 @@ from gan_core.layout import PARTS, Layout, Part, Vectors
 from gan_core.plan import Plan
 from gan_core.policies.codecs import CODECS, DTYPES
 from gan_core.policies.sampling import seed_of
-from gan_core.policies.validation import Likeness, edges, judge, likeness
+from gan_core.policies.validation import Likeness, edges, judge, likeness, tensor_lengths
 from gan_core.units import WorkUnit
 
 FOLDED = 4_096  # numbers of a stretch, for each network
@@ -118,8 +118,14 @@ def compare(plan: Plan, layout: Layout, units: Sequence[WorkUnit], answers: tupl
     signs = _signs_of(layout, units)
     trails = [decode_trail(answer.trail, plan, layout, units) for answer in answers]
     mine, theirs = (
-        {part: likeness(fold(answer.claimed.part(part), signs[part], FOLDED), other[part].double()) for part in PARTS}
-        for answer, other in zip(answers, reversed(trails), strict=True)
+        {
+            part: replace(
+                likeness(fold(answer.claimed.part(part), signs[part], FOLDED), trail[part].double()),
+                tensors=tensor_lengths(answer.claimed.part(part), other.claimed.part(part), layout.part(part)),
+            )
+            for part in PARTS
+        }
+        for answer, other, trail in zip(answers, reversed(answers), reversed(trails), strict=True)
     )
     # Two that did nothing would be alike, too. Sometimes nothing is the right answer: a recomputation tells.
     did_something = all(bool(trail[part].any()) for trail in trails for part in PARTS)

@@ -109,11 +109,14 @@ def alike(result: Vectors, path: Track, layout: Layout) -> dict[Part, Likeness]:
     found = {}
     for part in PARTS:
         mine, stretches = result.part(part).double(), path.stretches(part)
-        found[part] = replace(likeness(mine, stretches), tensors=_lengths(mine, stretches.sum(0), layout.part(part)))
+        found[part] = replace(
+            likeness(mine, stretches), tensors=tensor_lengths(mine, stretches.sum(0), layout.part(part))
+        )
     return found
 
 
-def _lengths(mine: Tensor, theirs: Tensor, specs: Sequence[TensorSpec]) -> dict[str, float]:
+def tensor_lengths(mine: Tensor, theirs: Tensor, specs: Sequence[TensorSpec]) -> dict[str, float]:
+    """name → length of each tensor in `mine` (numbers,), times its length in `theirs`."""
     faint = FAINT * float(theirs.square().mean().sqrt())
     lengths = {}
     for spec in specs:

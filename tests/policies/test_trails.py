@@ -64,7 +64,17 @@ def times(answer: Answer, factor: float) -> Answer:
     return Answer(Vectors(*(factor * answer.claimed.part(part) for part in PARTS)), answer.trail)
 
 
+def with_longer_tensor(lease, answer: Answer) -> Answer:
+    """Its smallest one, of which neither the trail nor the part's length says anything."""
+    claimed, spec = answer.claimed.clone(), min(lease[1].generator, key=lambda spec: spec.stop - spec.start)
+    claimed.generator[spec.start : spec.stop] *= 2
+    return Answer(claimed, answer.trail)
+
+
 CHEATS = {
+    "one tensor twice as long, with an honest trail": lambda lease, answer_of, honest: with_longer_tensor(
+        lease, honest
+    ),
     "one of two units, made as long, with an honest trail": lambda lease, answer_of, honest: times(
         Answer(answer_of(lease[2][:1]).claimed, honest.trail), 2**0.5
     ),
