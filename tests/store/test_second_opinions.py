@@ -246,3 +246,17 @@ def test_pairs_are_bounded(connection, training, crew, machine_of):
     connection.execute("DELETE FROM classgan.checks WHERE trail IS NULL AND student_id NOT IN (SELECT id FROM classgan.students WHERE login = 'alan')")  # fmt: skip
     later = [machine.claim().units[0].ordinal for machine in machines]
     assert len(set(later)) == len(later)  # nothing was compared meanwhile
+
+
+def test_those_that_disagree_never_keep_others_from_being_compared(connection, training, crew):
+    """A part of the honest pairs disagrees, too, and the instructor's machine is slow."""
+    ada, grace, _ = crew
+    for number in range(20):
+        first, second = ada.claim(), grace.claim()
+        assert second.units == first.units, number
+        ada.submit(first)
+        grace.submit(second)
+        checks.dispute(connection, checks.next_pair(connection, training))
+    waiting = "SELECT count(*) FROM classgan.checks WHERE disputed"
+    assert connection.execute(waiting).fetchone() == (checks.DISPUTED,)
+    assert student.my_credit(grace.connection)[0] == 20  # whatever couldn't be looked at keeps its credit

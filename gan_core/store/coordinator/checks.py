@@ -11,6 +11,8 @@ from psycopg.types.json import Jsonb
 from gan_core.store.coordinator.trainings import KEPT_WEIGHTS
 from gan_core.units import WorkUnit
 
+DISPUTED = 16  # contributions of pairs that don't agree, waiting to be recomputed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
@@ -63,10 +65,14 @@ def next_pair(connection: Connection, training_id: int) -> Pair | None:
 
 
 def dispute(connection: Connection, pair: Pair) -> None:
-    """Have both recomputed, before any other."""
+    """Have both recomputed, before any other. While as many wait as can be recomputed soon, nothing is proven instead."""
+    both = list(pair.contribution_ids)
     connection.execute(
-        "UPDATE classgan.checks SET trail = NULL, disputed = true WHERE contribution_id = ANY (%s) AND checked_at IS NULL",
-        (list(pair.contribution_ids),),
+        "WITH gone AS (DELETE FROM classgan.checks WHERE contribution_id = ANY (%s) AND checked_at IS NULL"
+        "   AND classgan.disputed_checks(training_id) >= %s RETURNING contribution_id)"
+        " UPDATE classgan.checks SET trail = NULL, disputed = true WHERE contribution_id = ANY (%s) AND checked_at IS NULL"
+        " AND contribution_id NOT IN (SELECT contribution_id FROM gone)",
+        (both, DISPUTED, both),
     )
 
 

@@ -21,7 +21,7 @@ BEGIN
         OR (SELECT count(DISTINCT student_id) FROM workers WHERE last_seen > now() - interval '20 seconds') < students
         OR (SELECT count(*) FROM leases AS l JOIN trainings AS t ON t.id = l.training_id AND l.iteration > t.iteration - 10
             WHERE l.training_id = p_training AND l.second_of IS NOT NULL AND l.ended_at IS NULL)
-           + (SELECT count(*) FROM checks AS k WHERE k.training_id = p_training AND k.checked_at IS NULL AND (k.trail IS NOT NULL OR k.disputed)) / 2 >= pairs
+           + (SELECT count(*) FROM checks AS k WHERE k.training_id = p_training AND k.checked_at IS NULL AND k.trail IS NOT NULL) / 2 >= pairs
     THEN
         RETURN;
     END IF;

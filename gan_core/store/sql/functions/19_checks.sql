@@ -41,8 +41,9 @@ BEGIN
     ELSIF NOT paired AND streak >= 10 AND chance >= 1.0 / streak THEN
         RETURN;
     END IF;
-    IF paired THEN  -- bounded by second_opinion(). Without a readable trail nothing can be compared: it is recomputed
-        p_trail := CASE WHEN octet_length(p_trail) BETWEEN 1 AND 262144 THEN p_trail END;
+    -- Bounded by second_opinion(). Without a readable trail nothing can be compared: it is recomputed, while few of those wait.
+    p_trail := CASE WHEN octet_length(p_trail) BETWEEN 1 AND 262144 THEN p_trail END;
+    IF paired AND (p_trail IS NOT NULL OR classgan.disputed_checks(lease.training_id) < 16) THEN
         INSERT INTO checks (contribution_id, training_id, iteration, student_id, worker_id, plan, ordinals, images_per_second, payload, trail, disputed)
         SELECT p_contribution, lease.training_id, lease.iteration, worker.student_id, worker.id, plan, ordinals, speed, p_payload, p_trail, p_trail IS NULL
         FROM (SELECT coalesce(lease.ordinals, array_agg(u.ordinal ORDER BY u.ordinal)) AS ordinals, count(*)
@@ -68,6 +69,12 @@ END $$;
 CREATE FUNCTION classgan.waiting_checks(p_training bigint) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
     SELECT count(*) FROM checks WHERE training_id = p_training AND checked_at IS NULL AND trail IS NULL AND NOT disputed
+$$;
+
+-- How many wait because two machines said different things: 16 at most, and further ones prove nothing.
+CREATE FUNCTION classgan.disputed_checks(p_training bigint) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
+    SELECT count(*) FROM checks WHERE training_id = p_training AND checked_at IS NULL AND disputed
 $$;
 
 -- Some units of an iteration as a lease has them, with their images one after the other.

@@ -45,6 +45,7 @@ GRANT EXECUTE ON FUNCTION
     classgan.choose_check(bigint, bigint, bytea, bytea),
     classgan.chance(),
     classgan.waiting_checks(bigint),
+    classgan.disputed_checks(bigint),
     classgan.second_opinion(bigint, uuid, bigint, bigint, integer),
     classgan.back_up(bigint, uuid, bigint, bigint)
 TO classgan_owner;
