@@ -15,9 +15,9 @@ from faults.soak import verdict
 from killing import kill_tree
 from poll import wait_until
 
-from deployments.local.notes import is_process, notes_in
-from deployments.local.processes import free_port
-from deployments.local.stack import LocalStack
+from deployments.local.notes import Notes, is_process, notes_in
+from deployments.local.processes import free_port, with_variable
+from deployments.local.stack import STACK, LocalStack
 from deployments.prefect_settings import clean_environment
 from gan_core.scheduler.demand import Demand
 from gan_core.store.coordinator import trainings
@@ -62,7 +62,7 @@ def school(tmp_path, reference, prefect_home) -> Iterator[School]:
 
 @pytest.mark.parametrize("minutes", [2, pytest.param(10, marks=pytest.mark.rehearsal)])
 def test_a_part_that_dies_never_takes_the_class_along(school, tiny, minutes):
-    """PostgreSQL, Prefect's server, the instructor's worker with the coordinator, the students' workers with their shifts."""
+    """PostgreSQL, Prefect's server, the instructor's worker and the coordinator, the students' workers and their shifts."""
     plan = tiny.changed(iterations=100_000, lease_seconds=5, min_quorum=1.0)  # no iteration closes early
     with Link(school.stack.database) as link:
         link.call(
@@ -72,7 +72,7 @@ def test_a_part_that_dies_never_takes_the_class_along(school, tiny, minutes):
 
         over = time.monotonic() + 60 * minutes
         while time.monotonic() < over:
-            kill_one(notes_in(school.stack.home).processes)
+            kill_one(notes_in(school.stack.home))
             time.sleep(random.uniform(*PAUSES))
 
         goal = 10 + link.call(lambda c: trainings.get(c, NAME)).iteration
@@ -82,8 +82,9 @@ def test_a_part_that_dies_never_takes_the_class_along(school, tiny, minutes):
     school.assert_equals_the_reference(NAME, plan.changed(iterations=goal))
 
 
-def kill_one(parts) -> None:
-    """kill -9 for any living part: alone, so that what it had started is nobody's, or with all of that."""
-    pid, _ = random.choice([part for part in parts if is_process(part)])
+def kill_one(notes: Notes) -> None:
+    """kill -9 for any part or run of the class: alone, so that what it had started is nobody's, or with all of that."""
+    parts = [pid for pid, _ in filter(is_process, notes.processes)]
+    runs = [process.pid for process in with_variable(STACK, notes.mark) if process.pid not in parts]
     with suppress(psutil.NoSuchProcess):  # it has just ended by itself
-        random.choice((kill_tree, lambda pid: psutil.Process(pid).kill()))(pid)
+        random.choice((kill_tree, lambda pid: psutil.Process(pid).kill()))(random.choice(parts + runs))
