@@ -24,7 +24,7 @@ from gan_core.units import Lease, Measures
 
 STUDENTS, HOUR = 30, 600  # machines; leases of 6 s that each of them computes
 PER_CHECK = 20  # leases that a machine computes while the instructor's recomputes one: 2 min on a CPU for 6 s of a GPU
-AGREE = 0.9  # of honest pairs: in the table of `credit`, those of the same precision all do
+AGREE = 0.9  # of honest pairs: as of the float32 results in the table of `credit`
 FIRST = 10  # results of everybody that are to be judged
 PLAN = Plan(
     latent_dim=4, generator_width=4, discriminator_width=4, batch_size=8, images_per_unit=16, max_units_per_lease=1,
@@ -208,5 +208,7 @@ def run(options: Options) -> Section:
         notes=(
             f"Leases, choices and streaks are the database's. Simulated: leases of 6 s, recomputations of {6 * PER_CHECK} s, and that {AGREE:.0%} of honest pairs agree.",
             "Two that lie together agree with each other; of the pairs that agree, one in sixteen is recomputed.",
+            "Iterations: all machines answer at the same moment here, so each that gives a second opinion leaves a unit for another lease's time. "
+            "Where machines finish at different times, it costs its own time only.",
         ),
     )

@@ -61,6 +61,9 @@ def _enduring(loop: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[N
 
 
 def _tells_something_else(record: logging.LogRecord) -> bool:
-    """Whether a record is about more than a connection that broke or doesn't come about."""
+    """Whether a record is about more than a connection that broke, doesn't come about, or is there again."""
     told = [sys.exc_info()[1], *(record.exc_info or ())[1:2], *(record.args if isinstance(record.args, tuple) else ())]
-    return not (any(isinstance(it, AWAY) for it in told) or "websocket closed" in str(record.msg))
+    of_the_connection = any(
+        words in str(record.msg) for words in ("websocket closed", "reconnected to the events stream")
+    )
+    return not (of_the_connection or any(isinstance(it, AWAY) for it in told))

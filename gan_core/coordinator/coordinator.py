@@ -304,13 +304,13 @@ class Coordinator:
         """
         assert self._aggregate is not None, "gather comes first"
         self._step()
-        iteration, refused = self.state.iteration, gathered.exploded
-        if refused:
-            pass
-        elif gathered.images:
+        iteration, nothing = (
+            self.state.iteration,
+            "" if gathered.images else "no contribution to this iteration was usable",
+        )
+        refused = gathered.exploded or nothing
+        if not refused:
             advance(self.plan, self.state, self._aggregate, self._opened.position)
-        else:
-            refused = "no contribution to this iteration was usable"
         self._aggregate = None
         try:
             payload = encode(self.state.weights, self.layout, self.plan.weights_codec)

@@ -4,19 +4,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gated import Gate
+from gated import Gate, gate_in
 
 
 @pytest.fixture(scope="session")
 def gate(tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], None]) -> Iterator[Gate]:
-    gate = Gate(tmp_path_factory.mktemp("gate"))
-    try:
-        prefect_home(gate.folder / "server")
-        gate.start()
-        gate.deploy()
+    folder = tmp_path_factory.mktemp("gate")
+    prefect_home(folder / "server")
+    with gate_in(folder) as gate:
         yield gate
-    finally:
-        gate.stop()
 
 
 @pytest.fixture(scope="session")

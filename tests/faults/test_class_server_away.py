@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from gated import Gate
+from gated import Gate, gate_in
 from poll import wait_until
 
 from deployments.local.processes import stop_trees
@@ -38,14 +38,10 @@ class Terminal:
 
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory, prefect_home) -> Iterator[Gate]:
-    gate = Gate(tmp_path_factory.mktemp("gate"))
-    try:
-        prefect_home(gate.folder / "server")
-        gate.start()
-        gate.deploy()
+    folder = tmp_path_factory.mktemp("gate")
+    prefect_home(folder / "server")
+    with gate_in(folder) as gate:
         yield gate
-    finally:
-        gate.stop()
 
 
 @pytest.fixture

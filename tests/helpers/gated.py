@@ -168,6 +168,18 @@ class Gate:
             yield socket
 
 
+@contextmanager
+def gate_in(folder: Path) -> Iterator[Gate]:
+    """A running one with its pools and deployments; Prefect's own folder in `server` may be there already."""
+    gate = Gate(folder)
+    try:
+        gate.start()
+        gate.deploy()
+        yield gate
+    finally:
+        gate.stop()
+
+
 class Service(Gate):
     """The class server with a database, and the service as each person sees it."""
 

@@ -1,63 +1,15 @@
 """Which contributions are recomputed, what is kept for it, and what follows."""
 
-from uuid import uuid4
-
 import psycopg
 import pytest
+from answering import PAYLOAD, streak
 
-from gan_core.policies.sampling import cut_units
 from gan_core.store import student
 from gan_core.store.coordinator import checks, events, trainings, unit_queue
-from gan_core.store.migrate import add_student
 from gan_core.store.viewers import ledger
-from gan_core.units import EventKind, Measures, TrainingState, Verdict
+from gan_core.units import EventKind, TrainingState, Verdict
 
-MEASURES = Measures(images=16, seconds=1.0, g_loss=1.0, d_loss=2.0, d_real_accuracy=0.5, d_fake_accuracy=0.5)
-PAYLOAD = bytes(100)
-UNITS = 60
 SELDOM = 2_000_000_000  # a streak after which one submit in as many is drawn
-
-
-@pytest.fixture
-def training(connection, tiny) -> int:
-    """A running training with many open units; payloads have 100 bytes."""
-    row = trainings.create(connection, "test", tiny.model_dump(mode="json"))
-    trainings.start(connection, row.id, "data", 5000, len(PAYLOAD), b"weights 0")
-    units, position = cut_units(tiny, 0, 5000, None, UNITS * 16)
-    unit_queue.create_units(connection, row.id, 0, UNITS * 16, position, units)
-    return row.id
-
-
-class Machine:
-    """One of a student's machines."""
-
-    def __init__(self, database: str, login: str, name: str) -> None:
-        self.connection = psycopg.connect(database.replace("//instructor@", f"//{login}@"), autocommit=True)
-        self.boot = uuid4()
-        self.worker = student.register(self.connection, name, self.boot, "cpu", {})
-
-    def claim(self):
-        return student.claim(self.connection, self.worker, self.boot)
-
-    def submit(self, lease) -> Verdict:
-        return student.submit(self.connection, lease.id, self.boot, MEASURES, PAYLOAD).verdict
-
-    def work(self) -> None:
-        assert self.submit(self.claim()) is Verdict.ACCEPTED
-
-
-@pytest.fixture
-def machine_of(database, connection):
-    made = []
-
-    def make(login: str, name: str = "desk") -> Machine:
-        add_student(connection, login)
-        made.append(Machine(database, login, name))
-        return made[-1]
-
-    yield make
-    for machine in made:
-        machine.connection.close()
 
 
 def record(connection, training, valid: bool, reason: str = "it is noise") -> int:
@@ -65,12 +17,6 @@ def record(connection, training, valid: bool, reason: str = "it is noise") -> in
     waiting = checks.next_check(connection, training)
     checks.record(connection, waiting.contribution_id, valid, "" if valid else reason, {}, 0.1)
     return waiting.contribution_id
-
-
-def streak(connection, login: str, to: int | None = None) -> int:
-    if to is not None:
-        connection.execute("UPDATE classgan.students SET valid_streak = %s WHERE login = %s", (to, login))
-    return connection.execute("SELECT valid_streak FROM classgan.students WHERE login = %s", (login,)).fetchone()[0]
 
 
 def test_a_check_gets_the_very_units_plan_and_weights_of_the_lease(connection, training, tiny, machine_of):

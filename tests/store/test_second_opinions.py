@@ -1,63 +1,15 @@
 """While the instructor's machine can't keep up, two students compute the same lease unannounced, and are compared."""
 
-from uuid import uuid4
-
-import psycopg
 import pytest
+from answering import PAYLOAD, TRAIL, Machine, streak
 
-from gan_core.policies.sampling import cut_units
 from gan_core.store import student
 from gan_core.store.coordinator import checks, trainings, unit_queue
-from gan_core.store.migrate import add_student
-from gan_core.units import Measures, Verdict
+from gan_core.units import Verdict
 
-MEASURES = Measures(images=16, seconds=1.0, g_loss=1.0, d_loss=2.0, d_real_accuracy=0.5, d_fake_accuracy=0.5)
-PAYLOAD, TRAIL = bytes(100), b"a trail"
 SELDOM = 2_000_000_000  # a streak after which one lease in as many is computed twice
 MANY = 8  # contributions that wait for the instructor's machine
 OTHERS = ("edsger", "barbara", "tony", "donald", "frances")
-
-
-@pytest.fixture
-def training(connection, tiny) -> int:
-    """A running training with many open units; payloads have 100 bytes."""
-    row = trainings.create(connection, "test", tiny.model_dump(mode="json"))
-    trainings.start(connection, row.id, "data", 5000, len(PAYLOAD), b"weights 0")
-    units, position = cut_units(tiny, 0, 5000, None, 150 * 16)
-    unit_queue.create_units(connection, row.id, 0, 150 * 16, position, units)
-    return row.id
-
-
-class Machine:
-    """One of a student's machines."""
-
-    def __init__(self, database: str, login: str, name: str) -> None:
-        self.connection = psycopg.connect(database.replace("//instructor@", f"//{login}@"), autocommit=True)
-        self.boot = uuid4()
-        self.worker = student.register(self.connection, name, self.boot, "cpu", {})
-
-    def claim(self):
-        return student.claim(self.connection, self.worker, self.boot)
-
-    def submit(self, lease, trail: bytes = TRAIL) -> Verdict:
-        return student.submit(self.connection, lease.id, self.boot, MEASURES, PAYLOAD, trail).verdict
-
-    def beat(self) -> list[int]:
-        return student.heartbeat(self.connection, self.worker, self.boot)
-
-
-@pytest.fixture
-def machine_of(database, connection):
-    made = []
-
-    def make(login: str, name: str = "desk") -> Machine:
-        add_student(connection, login)
-        made.append(Machine(database, login, name))
-        return made[-1]
-
-    yield make
-    for machine in made:
-        machine.connection.close()
 
 
 @pytest.fixture
@@ -71,12 +23,6 @@ def crew(connection, training, machine_of) -> list[Machine]:
         ([other.worker for other in others],),
     )
     return [ada, grace, alan]
-
-
-def streak(connection, login: str, to: int | None = None) -> int:
-    if to is not None:
-        connection.execute("UPDATE classgan.students SET valid_streak = %s WHERE login = %s", (to, login))
-    return connection.execute("SELECT valid_streak FROM classgan.students WHERE login = %s", (login,)).fetchone()[0]
 
 
 def test_the_same_units_go_to_two_students_and_neither_is_told(crew):

@@ -48,6 +48,7 @@ def test_a_broken_connection_is_left_to_the_worker_to_tell_and_everything_else_i
     assert not told("The %s websocket failed with an exception.", "watcher", error=httpx.ConnectError("refused"))
     assert not told("%s failed to connect. Reason: %s", "watcher", ConnectionRefusedError())
     assert not told("The %s websocket closed. Switching to polling mode until it reconnects.", "watcher")
+    assert not told("%s reconnected to the events stream and stopped polling.", "watcher")
     try:
         raise TimeoutError
     except TimeoutError:
