@@ -1,6 +1,5 @@
 """A shift: the run that a student's machine picks up. Leases unit after unit until the work, the shift or the student ends."""
 
-import os
 import platform
 from collections.abc import Callable
 from typing import Annotated
@@ -65,5 +64,9 @@ def gradient_compute(
 
 def _asked_to_stop() -> Callable[[], bool]:
     """Whether this machine's worker wants the shift to end: it wrote the stop file, or it is gone."""
-    stop_file, parent = settings().stop_file, os.getppid()
-    return lambda: (stop_file is not None and stop_file.exists()) or os.getppid() != parent
+    import psutil
+
+    # By psutil: on Windows, the number of the parent stays after its end, and may become another's.
+    stop_file, this = settings().stop_file, psutil.Process()
+    parent = this.parent()
+    return lambda: (stop_file is not None and stop_file.exists()) or this.parent() != parent

@@ -1,6 +1,7 @@
 """`classgan …`: parses and calls. Heavy imports happen inside the commands, so that --help answers at once."""
 
 import sys
+from io import TextIOWrapper
 
 import typer
 
@@ -27,6 +28,11 @@ app = typer.Typer(
 def main() -> None:
     """Entry point: our own errors are a sentence and exit code 1, not a traceback."""
     be_untracked()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, TextIOWrapper
+        ):  # a pipe of a Windows code page has no arrows: a question mark is no traceback
+            stream.reconfigure(errors="replace")
     try:
         app()
     except GanError as exc:

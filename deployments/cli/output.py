@@ -55,8 +55,8 @@ def show(listing: Listing) -> None:
 
 def keep_private() -> None:
     """A secret is about to be printed: if the output goes into a file, only its owner may read that from now on."""
-    with suppress(OSError, AttributeError):  # no such output, or no such rights on this system
-        if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+    with suppress(OSError):  # no such output
+        if sys.platform != "win32" and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
             os.fchmod(sys.stdout.fileno(), 0o600)
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -190,8 +191,8 @@ def _short_folder(folder: Path, user: str | None) -> Path:
     """Where this server's socket lies: a path of at most 107 bytes, and the same at every start, so that whoever waited
     while the server was away finds it again. It is closed to other users, and none of them can have made it for us.
     """
-    name = f"classgan-{_digest(folder)[:16]}"
-    if os.name == "posix":
+    if sys.platform != "win32":
+        name = f"classgan-{_digest(folder)[:16]}"
         path = Path(tempfile.gettempdir()) / name
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
@@ -211,13 +212,15 @@ def _digest(folder: Path) -> str:
 
 
 def _uid(user: str | None) -> int:
+    if sys.platform == "win32":
+        raise NotImplementedError("Windows has no user numbers")
     import pwd
 
     return pwd.getpwnam(user).pw_uid if user else os.geteuid()
 
 
 def _system_user() -> str | None:
-    return SYSTEM_USER if os.name == "posix" and os.geteuid() == 0 else None
+    return SYSTEM_USER if sys.platform != "win32" and os.geteuid() == 0 else None
 
 
 def _hand_over(folder: Path, binaries: Path, user: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from deployments.ctrl_c import endings
 from gan_core.errors import StackError
 
 if TYPE_CHECKING:
@@ -27,13 +28,6 @@ def free_port(wished: int) -> int:
             probe.bind(("127.0.0.1", port))
             return probe.getsockname()[1]
     raise StackError("No free port on 127.0.0.1.")
-
-
-def endings() -> list[int]:
-    """The signals that ask this process to end: Ctrl-C, a polite kill, and a closed terminal, unless `nohup` hid that."""
-    asked = [signal.SIGINT, signal.SIGTERM]
-    closed = getattr(signal, "SIGHUP", None)
-    return asked + ([closed] if closed and signal.getsignal(closed) is not signal.SIG_IGN else [])
 
 
 @contextmanager

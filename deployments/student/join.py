@@ -1,10 +1,8 @@
 """`classgan join`: joins a class with one line of text, and keeps this machine at work for it."""
 
-import os
 import platform
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from deployments.ctrl_c import hand_on, heed_all, start_apart
 from deployments.prefect_settings import CLIENT, PREFECT, clean_environment
 from deployments.student.addresses import reach
 from deployments.student.doctor import Doctor, Outcome
@@ -179,13 +178,11 @@ def _work(invite: Invite, mine: Membership, machine: str) -> None:
         "--name",
         name,
     ]
-    # A notebook's cell may have switched Ctrl-C off; a closed window or a polite kill means the same.
-    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        signal.signal(number, signal.default_int_handler)
+    heed_all()
     pause = 1.0
     while True:
         started = time.monotonic()
-        worker = subprocess.Popen(command, env=environment, cwd=mine.folder, start_new_session=os.name == "posix")
+        worker = start_apart(command, env=environment, cwd=mine.folder)
         try:
             worker.wait()
         except KeyboardInterrupt:
@@ -206,7 +203,7 @@ def _work(invite: Invite, mine: Membership, machine: str) -> None:
 
 def _drain(worker: "subprocess.Popen[bytes]") -> None:
     """Hand Ctrl-C on; a second one ends the worker at once, and its unit goes to someone else."""
-    worker.send_signal(signal.SIGINT if os.name == "posix" else signal.CTRL_BREAK_EVENT)
+    hand_on(worker)
     try:
         worker.wait()
     except KeyboardInterrupt:

@@ -1,14 +1,14 @@
 """A student's machine in a notebook, such as Colab: one cell to join, one to look, one to stop."""
 
 import atexit
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from getpass import getpass
+from pathlib import Path
 
+from deployments.ctrl_c import hand_on, start_apart
 from deployments.prefect_settings import clean_environment
 from deployments.student.doctor import Doctor
 from deployments.student.join import Membership
@@ -34,21 +34,23 @@ class NotebookWorker:
             options: more words for `classgan join`, such as "--machine", "lab".
         """
         line = invite or getpass("Invite (it isn't shown): ")
-        # A file, not a pipe: nobody reads while no cell follows, and a full pipe would stop the work.
-        self._said = tempfile.NamedTemporaryFile("r", encoding="utf-8", errors="replace")  # noqa: SIM115  open as long as the machine
-        with open(self._said.name, "ab") as log:
-            self._process = subprocess.Popen(
+        # A file, not a pipe: nobody reads while no cell follows, and a full pipe would stop the work. In a folder, because
+        # Windows opens no temporary file twice; what is open still can't be deleted there.
+        self._folder = tempfile.TemporaryDirectory(prefix="classgan-", ignore_cleanup_errors=True)
+        path = Path(self._folder.name) / "said.txt"
+        with path.open("ab") as log:
+            self._process = start_apart(
                 [sys.executable, "-P", "-m", "deployments.cli", "join", "-", *options],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env={**clean_environment(), "PYTHONUNBUFFERED": "1"},
-                start_new_session=True,  # the interrupt button is ours to hand on, once
             )
+        self._said = path.open(encoding="utf-8", errors="replace")  # open as long as the machine
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode())
         self._process.stdin.close()
-        atexit.register(self._interrupt)
+        atexit.register(hand_on, self._process)
 
     def follow(self) -> None:
         """Show what it does, until it ends or the cell is interrupted, which stops it."""
@@ -59,11 +61,11 @@ class NotebookWorker:
 
     def stop(self) -> None:
         """Let it finish the unit at hand, submit it, and end. Interrupted once more, it ends at once."""
-        self._interrupt()
+        hand_on(self._process)
         try:
             self._show()
         except KeyboardInterrupt:
-            self._interrupt()
+            hand_on(self._process)
             self._show()
         print("This machine has stopped.")
 
@@ -77,10 +79,6 @@ class NotebookWorker:
         print(
             f"{invite.login}: {counted(units, 'unit')}, {counted(images, 'image')}, {seconds:,.0f} s counted. This machine {works}."
         )
-
-    def _interrupt(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGINT)
 
     def _show(self) -> None:
         while True:

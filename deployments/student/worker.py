@@ -27,6 +27,7 @@ from prefect.runner._process_manager import ProcessHandle
 from prefect.runner._starter_engine import EngineCommandStarter
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
 
+from deployments.ctrl_c import cancel_on, endings
 from deployments.prefect_settings import ENTRYPOINT
 from deployments.student.locked_process import lock
 from deployments.student.patience import TRIES, be_patient
@@ -91,6 +92,9 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
 
     async def start(self, *args: Any, **kwargs: Any) -> None:
         """Work until Ctrl-C, or until the login is no longer good: that has been said, and no traceback explains it."""
+        mine = asyncio.current_task()
+        if sys.platform == "win32" and mine is not None:
+            cancel_on(endings(), mine)  # Prefect would send itself Ctrl-Break there, which ends it at once
         try:
             await super().start(*args, **kwargs)
         except Exception:
@@ -242,5 +246,7 @@ def devices() -> list[str]:
         return settings().device.split(",")
     if shutil.which("nvidia-smi") is None:
         return [""]
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=30).stdout
+    listed = ""
+    with suppress(OSError, subprocess.TimeoutExpired):  # a driver that hangs: the shift finds out what works
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=30).stdout
     return [f"cuda:{i}" for i in range(listed.count("GPU "))] or [""]

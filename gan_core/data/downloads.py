@@ -12,6 +12,7 @@ import httpx
 
 from gan_core.data.image_cache import Progress, alone
 from gan_core.errors import DataError
+from gan_core.files import move
 
 log = logging.getLogger("classgan.downloads")
 
@@ -65,7 +66,7 @@ def _fetched(remote: Remote, path: Path, headers: Mapping[str, str], progress: P
         if (found := _name_of(part, remote)) != (remote.sha256 or remote.git_sha1):
             part.unlink()
             raise DataError(f"{remote.url} arrived damaged (hash {found[:12]}…); it was thrown away. Try again.")
-        part.replace(path)
+        move(part, path)
     return path
 
 

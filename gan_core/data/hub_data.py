@@ -21,6 +21,7 @@ from gan_core.data.downloads import Remote, fetch
 from gan_core.data.image_cache import Files
 from gan_core.data.sources import Part, Source, Where, digest, zip_files
 from gan_core.errors import DataError
+from gan_core.files import move
 
 PLACE = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(/(?P<path>[^@]+?))?/?(@(?P<revision>[\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -88,7 +89,7 @@ def _listing(repo: str, revision: str, downloads: Path) -> dict[str, Any]:
     kept.mkdir(parents=True, exist_ok=True)
     part = kept / f"{info.sha}.json.{threading.get_ident()}.part"
     part.write_text(json.dumps(listing))
-    part.replace(kept / f"{info.sha}.json")
+    move(part, kept / f"{info.sha}.json")
     return listing
 
 

@@ -29,6 +29,7 @@ from PIL import Image
 
 from gan_core.data.decoding import Reading, Shape, is_new
 from gan_core.errors import DataError
+from gan_core.files import move
 
 if sys.platform == "win32":
     import msvcrt
@@ -218,7 +219,7 @@ def _finish(work: Path, folder: Path, reading: Reading, files: Files, records: n
     if skipped:
         first = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
         log.warning("%d of %d images are broken and left out: %s", len(skipped), len(names), first)
-    work.replace(folder)
+    move(work, folder)
 
 
 def _fingerprint(names: list[str], records: np.ndarray, background: str) -> str:

@@ -1,13 +1,14 @@
-"""Finds out this machine's devices and hardware, with PyTorch and the standard library."""
+"""Finds out this machine's devices and hardware."""
 
 import os
 import platform
 
+import psutil
 import torch
 
 
 def hardware() -> dict[str, object]:
-    """What this machine is, as far as PyTorch and the standard library know. Nothing personal."""
+    """What this machine is, as far as PyTorch and psutil know. Nothing personal."""
     gpus = (
         [
             {"name": torch.cuda.get_device_name(i), "memory_mb": torch.cuda.get_device_properties(i).total_memory >> 20}
@@ -19,18 +20,10 @@ def hardware() -> dict[str, object]:
     return {
         "system": platform.system(),
         "cores": os.cpu_count(),
-        "memory_mb": _memory_mb(),
+        "memory_mb": psutil.virtual_memory().total >> 20,
         "torch": torch.__version__,
         "gpus": gpus,
     }
-
-
-def _memory_mb() -> int | None:
-    """Main memory; None where the system doesn't say (Windows)."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def device_names(devices: str) -> list[str]:

@@ -2,10 +2,11 @@
 
 import os
 import stat
+import sys
 
 import pytest
 
-from gan_core.files import write_private, write_whole
+from gan_core.files import move, write_private, write_whole
 
 
 @pytest.mark.parametrize("step", ["fsync", "chmod", "replace"])
@@ -29,3 +30,25 @@ def test_only_its_owner_reads_a_private_file(tmp_path):
         write(path, b"x")
         assert stat.S_IMODE(path.stat().st_mode) == mode
         assert path.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(("system", "tries"), [("win32", 3), ("linux", 1)])
+def test_on_windows_a_file_that_a_virus_scanner_holds_is_waited_for(tmp_path, monkeypatch, system, tries):
+    (tmp_path / "new").write_bytes(b"x")
+    real, asked = os.replace, []
+
+    def held(source, target):
+        asked.append(target)
+        if len(asked) < 3:
+            raise PermissionError(13, "The process cannot access the file because it is being used by another process")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", held)
+    monkeypatch.setattr(sys, "platform", system)
+    if tries == 1:  # elsewhere a refusal is one
+        with pytest.raises(PermissionError):
+            move(tmp_path / "new", tmp_path / "named")
+    else:
+        move(tmp_path / "new", tmp_path / "named")
+        assert (tmp_path / "named").read_bytes() == b"x"
+    assert len(asked) == tries
