@@ -17,10 +17,10 @@ from bench.measure import warm_up
 from bench.options import Options
 from bench.report import Row, Section, at_least, at_most
 from bench.school import workplace
-from gan_core.coordinator.checker import recompute
 from gan_core.data.images import ImageSet, open_images
 from gan_core.layout import PARTS, Part, Vectors
 from gan_core.networks.models import Networks, layout_of
+from gan_core.networks.recomputation import recompute
 from gan_core.networks.reference import train_local
 from gan_core.networks.update import initial_state
 from gan_core.plan import CodecName, Plan

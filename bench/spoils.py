@@ -20,12 +20,12 @@ from bench.byzantine import begun, copied, plan_for, restore, stored
 from bench.measure import warm_up
 from bench.options import Options
 from bench.report import Row, Section, at_most
-from gan_core.coordinator.checker import check
 from gan_core.coordinator.gates import Gates, Sketcher
 from gan_core.data.images import ImageSet, open_images
 from gan_core.layout import PARTS, Layout, Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
+from gan_core.networks.recomputation import check
 from gan_core.networks.update import State, advance, aggregate_all, initial_state
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units

@@ -1,5 +1,6 @@
 """A shift: the run that a student's machine picks up. Leases unit after unit until the work, the shift or the student ends."""
 
+import os
 import platform
 from collections.abc import Callable
 from typing import Annotated
@@ -11,10 +12,13 @@ from prefect.runtime import flow_run
 from prefect.states import Failed, State
 from pydantic import Field
 
-from gan_core.errors import GanError
+from gan_core.errors import DeviceBroken, GanError
 from gan_core.settings import settings
 from tasks.background.shifts import OF
 from tasks.run_log import show_log
+
+BROKEN = "Broken"  # the state of a shift whose device has stopped working: a fresh process may use it again
+HUNG_EXIT = 75  # what its process ends with if the device hangs: "try again later", EX_TEMPFAIL of sysexits.h
 
 
 def _run_name() -> str:
@@ -36,7 +40,6 @@ def gradient_compute(
     """Work a shift; returns the images that were accepted, or why it couldn't go on."""
     import torch
 
-    from gan_core.networks.devices import device_names
     from gan_core.worker.shift import Shift
 
     show_log()
@@ -46,14 +49,17 @@ def gradient_compute(
     shift = Shift(
         mine.database_url,
         mine.worker_name or platform.node(),
-        ",".join(device_names(mine.device)),
+        mine.device,
         mine.cache,
         mine.data,
         _asked_to_stop(),
         flow_run.id and UUID(str(flow_run.id)),
+        on_hang=lambda: os._exit(HUNG_EXIT),
     )
     try:
         tally = shift.run(max_seconds=60 * max_minutes, idle_seconds=idle_seconds)
+    except DeviceBroken as exc:
+        return Failed(name=BROKEN, message=str(exc))
     except GanError as exc:
         return Failed(message=str(exc))
     create_markdown_artifact(

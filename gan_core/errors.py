@@ -18,6 +18,7 @@ GanError
 ├── HubError             the Hugging Face Hub doesn't take or give what it should
 │   └── HubBusy          it doesn't answer, or accepts no more requests for now; a later retry may help
 ├── MirrorError          MLflow is not installed, doesn't answer, or refuses
+├── DeviceBroken         a GPU that computes nothing any more in this process
 └── StackError           a part of the local stack that does not start
 """
 
@@ -109,6 +110,10 @@ class HubBusy(HubError):
 
 class MirrorError(GanError):
     """MLflow is not installed, does not answer, or refuses."""
+
+
+class DeviceBroken(GanError):
+    """This process can't use its device any more; a fresh one may."""
 
 
 class StackError(GanError):

@@ -23,8 +23,8 @@ class Settings(BaseSettings):
     worker_name: str = Field("", description="Name of this machine's worker. The worker sets it; leave it alone.")
     device: str = Field(
         "",
-        description="Device to compute on: cpu, cuda:0 or mps. Several, separated by commas: a shift on each. "
-        "Empty: the best one found.",
+        description="Device to compute on: cpu, cuda:0 or mps. Several, separated by commas: a shift on each; by +: one shift "
+        "on all of them. Empty: the best one found. One that doesn't work, or computes wrong numbers, gives way to the CPU.",
     )
     threads: int = Field(0, ge=0, le=1024, description="CPU threads a shift computes with. 0: PyTorch decides.")
     stop_file: Path | None = Field(

@@ -95,6 +95,8 @@ class EventKind(StrEnum):
     """A worker took units over that another one had lost or given back."""
     BACKUP = "backup"
     """An idle worker computes overdue units a second time."""
+    DEVICE = "device"
+    """A worker goes on with another device, since the one it wanted doesn't work or is too small."""
     GIVEN_BACK = "given back"
     """A worker gave its units back by itself."""
     LATE = "late"

@@ -7,7 +7,6 @@ import platform
 import shutil
 import ssl
 import sys
-import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -227,31 +226,20 @@ class Doctor:
         return f"{free / 1e9:.0f} GB free"
 
     def device(self) -> str:
-        """A few local steps of the demo's model on what is there."""
-        import numpy as np
-
-        from gan_core.data.images import ImageSet
-        from gan_core.networks.devices import device_names
-        from gan_core.networks.gradients import contribute, warm_up
-        from gan_core.networks.models import Networks
+        """Whether it computes what a CPU computes, with the demo's model, and how fast."""
+        from gan_core.networks.gradients import warm_up
+        from gan_core.networks.self_test import fitting, speed
         from gan_core.presets import preset
         from gan_core.settings import settings
-        from gan_core.units import WorkUnit
 
-        plan, name = preset("demo"), device_names(settings().device)[0]
-        grey = np.zeros((plan.batch_size, plan.image_size, plan.image_size, plan.channels), np.uint8)
-        images = ImageSet(name="grey", pixels=grey, labels=None, fingerprint="", skipped=())
-        unit = WorkUnit(ordinal=0, epoch=0, indices=tuple(range(len(grey))), seed=1)
-        try:
-            networks = Networks(plan, name)
-            warm_up(plan)
-            weights = networks.read()
-            contribute(plan, networks, images, (unit,), weights)  # the first touches everything
-            started = time.perf_counter()
-            contribute(plan, networks, images, (unit,) * 4, weights)
-        except RuntimeError as exc:
-            raise Trouble(f"{name} can't compute: {exc}. To use the CPU instead, set CLASSGAN_DEVICE=cpu.") from exc
-        return f"{name}, {4 * len(grey) / (time.perf_counter() - started):,.0f} images/s of the demo's model"
+        plan, unfit = preset("demo"), {}
+        warm_up(plan)
+        device, (networks, *_) = fitting(plan, settings().device, unfit)
+        found = f"{device}, {speed(plan, networks):,.0f} images/s of the demo's model"
+        if unfit:
+            others = "; ".join(f"{name} is not used: {fault}" for name, fault in unfit.items())
+            raise Doubt(f"{others}. This machine computes on {found}.")
+        return found
 
     def data(self) -> str:
         """Whether this machine has the images of the trainings that run now, or can fetch them."""

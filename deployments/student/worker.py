@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -31,10 +32,13 @@ from deployments.ctrl_c import cancel_on, endings
 from deployments.prefect_settings import ENTRYPOINT
 from deployments.student.locked_process import lock
 from deployments.student.patience import TRIES, be_patient
+from flows.gradient_compute import BROKEN, HUNG_EXIT
 from gan_core.settings import settings
 
 COMMAND = f'"{sys.executable}" -P -m deployments.student.locked_process'  # Prefect's engine, locked
 PATIENCE = 5.0  # seconds without an answer of the class server, after which it is said
+DRIVER_SECONDS = 30.0  # that nvidia-smi may take
+BREAKS = 3  # shifts that a device has ended by breaking or hanging, after which the CPU takes its place
 PAUSE_AFTER_FAULT = 5.0  # seconds: what made a shift fail may pass, or was a login's end, which the server soon knows
 
 
@@ -87,6 +91,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
         kwargs |= {"limit": len(self._devices), "create_pool_if_not_found": False}  # whatever the command line says
         super().__init__(*args, **kwargs)
         self._free_devices = list(self._devices)
+        self._breaks: Counter[str] = Counter()  # of each device
         self._is_away = self._is_refused = False
         self._pause_until = 0.0  # by the monotonic clock
 
@@ -152,8 +157,11 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
     ) -> StudentResult:
         """Run one shift in a process of its own; on Ctrl-C it finishes its unit, submits it, and ends as Completed."""
         device, folder = self._free_devices.pop(0), _shift_folder()
+        used = "cpu" if self._breaks[device] >= BREAKS else device
         try:
-            return await self._run_on(device, folder, flow_run, task_status or anyio.TASK_STATUS_IGNORED)
+            result = await self._run_on(used, folder, flow_run, task_status or anyio.TASK_STATUS_IGNORED)
+            await self._learn_from(flow_run, result, device)
+            return result
         finally:
             self._free_devices.append(device)
             shutil.rmtree(folder, ignore_errors=True)
@@ -175,16 +183,24 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
                 result = await shift
         if result is None or result.status_code is None:
             raise RuntimeError("The shift's process did not start.")
-        if await self._has_failed(flow_run):
-            self._pause_until = time.monotonic() + PAUSE_AFTER_FAULT
         return StudentResult(status_code=result.status_code, identifier=str(result.handle.pid))
 
-    async def _has_failed(self, flow_run: FlowRun) -> bool:
-        """Whether the shift did; its process ends with 0 all the same, once Prefect knows."""
-        with suppress(httpx.HTTPError):
+    async def _learn_from(self, flow_run: FlowRun, result: StudentResult, device: str) -> None:
+        """Pause after a shift that failed; a device that has ended several is not used any more."""
+        state = None
+        with suppress(httpx.HTTPError):  # asked, since a failed shift's process ends with 0, too, once Prefect knows
             state = (await self.client.read_flow_run(flow_run.id)).state
-            return state is not None and (state.is_failed() or state.is_crashed())
-        return True
+        if state is None or state.is_failed() or state.is_crashed():
+            self._pause_until = time.monotonic() + PAUSE_AFTER_FAULT
+        if not (result.status_code == HUNG_EXIT or (state is not None and state.name == BROKEN)):
+            return
+        self._breaks[device] += 1
+        if self._breaks[device] == BREAKS:
+            self._logger.warning(
+                "%s has stopped working in %d shifts: this machine computes on the CPU from now on. Start it again to try the device once more.",
+                device or "The device",
+                BREAKS,
+            )
 
     async def _execute(
         self,
@@ -248,5 +264,7 @@ def devices() -> list[str]:
         return [""]
     listed = ""
     with suppress(OSError, subprocess.TimeoutExpired):  # a driver that hangs: the shift finds out what works
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=30).stdout
+        listed = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=DRIVER_SECONDS
+        ).stdout
     return [f"cuda:{i}" for i in range(listed.count("GPU "))] or [""]

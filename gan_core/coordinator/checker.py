@@ -5,27 +5,23 @@ loses its credit.
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-
-import torch
 
 from gan_core.data.images import ImageSet, images_of, require_same_data
 from gan_core.errors import PayloadError, StoreError, StoreUnreachable
-from gan_core.layout import Vectors
-from gan_core.networks.gradients import contribute
+from gan_core.networks.gradients import Beat
 from gan_core.networks.models import Networks, layout_of
+from gan_core.networks.recomputation import check
+from gan_core.networks.self_test import fitting
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import decode
 from gan_core.policies.trails import Answer, compare
-from gan_core.policies.validation import Finding, Track, alike, figures_of, judge
+from gan_core.policies.validation import Finding, figures_of
 from gan_core.store.coordinator import checks
 from gan_core.store.engine import Link
-from gan_core.units import WorkUnit
 
 log = logging.getLogger("classgan.checker")
-
-Beat = Callable[[], None]
 
 RECOMPUTED = 1 / 16  # share of the pairs that agree: of those nobody else tells whether both lie
 COMPARING = 5.0  # seconds between looks for pairs while something is recomputed, which may take minutes
@@ -35,55 +31,13 @@ class Interrupted(Exception):
     """Raised by a beat: the check at hand is given up, and made later by whoever looks next."""
 
 
-def recompute(
-    plan: Plan,
-    networks: Networks,
-    images: ImageSet,
-    units: Sequence[WorkUnit],
-    weights: Vectors,
-    blurred: bool = False,
-    on_batch: Beat = lambda: None,
-) -> tuple[Vectors, Track]:
-    """A lease's contribution, and the way to it.
-
-    Args:
-        blurred: rounded to bfloat16 wherever PyTorch can: further off than any honest device.
-        on_batch: called after each batch.
-    """
-    points: list[Vectors] = []
-    # Without the cache: it would go on computing with the weights before the first step.
-    with torch.autocast(networks.device.type, torch.bfloat16, enabled=blurred, cache_enabled=False):
-        vectors, _ = contribute(plan, networks, images, units, weights, on_batch, see=points.append)
-    return vectors, Track(points)
-
-
-def check(
-    plan: Plan,
-    networks: Networks,
-    images: ImageSet,
-    units: Sequence[WorkUnit],
-    weights: Vectors,
-    claimed: Vectors,
-    on_batch: Beat = lambda: None,
-) -> Finding:
-    """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation."""
-    _, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
-    layout = layout_of(plan)
-    likeness = alike(claimed, path, layout)
-    finding = judge(likeness)
-    if finding.valid:
-        return finding
-    twin, _ = recompute(plan, networks, images, units, weights, blurred=True, on_batch=on_batch)
-    return judge(likeness, alike(twin, path, layout))
-
-
 class Checker:
     """Checks one training's contributions, one after the other; which ones, the database chose when they came in.
 
     Args:
         url: of the database, as the instructor.
         images: the training's, where they are open already.
-        device: to recompute on.
+        device: to recompute on, if it computes the right numbers.
         cache, data: as a shift's; needed without images.
         on_batch: called after each batch; may raise Interrupted.
         should_stop: whether an outage of the database ends the waiting.
@@ -201,7 +155,9 @@ class Checker:
 
     def _networks_for(self, plan: Plan) -> Networks:
         if self._networks is None or self._networks[0] != plan:
-            self._networks = plan, Networks(plan, self._device)
+            # Tested: a device that computes wrong numbers would accuse everybody else.
+            _, (networks, *_) = fitting(plan, self._device, {}, self._on_batch)
+            self._networks = plan, networks
         return self._networks[1]
 
     def _images_for(self, plan: Plan, waiting: checks.Waiting) -> ImageSet:

@@ -1,10 +1,22 @@
-"""Finds out this machine's devices and hardware."""
+"""What this machine has to compute with, and how each kind of device is treated."""
 
 import os
 import platform
+from contextlib import suppress
 
 import psutil
 import torch
+
+CPU = "cpu"
+TOGETHER = "+"  # between the devices that one shift computes on
+OLD_GPU = (  # the last builds with kernels for Maxwell, Pascal and Volta: pytorch issue 190385
+    "PyTorch has no kernels for this GPU in this build: pip install 'torch==2.14.*' --index-url "
+    "https://download.pytorch.org/whl/cu126 has them for GTX 900 and 1000, Tesla P and V"
+)
+WRONG_ON_MPS = (
+    (2, 9),
+    (2, 13),
+)  # from, below: batch norm's gradients may be wrong there (pytorch issues 175189, 192303)
 
 
 def hardware() -> dict[str, object]:
@@ -26,15 +38,69 @@ def hardware() -> dict[str, object]:
     }
 
 
-def device_names(devices: str) -> list[str]:
-    """The devices that a setting names, such as `cuda:0,cuda:1`; the best one here, if it names none."""
-    return [name.strip() for name in devices.split(",") if name.strip()] or [best_device()]
+def choices(wanted: str) -> list[str]:
+    """What a shift computes on, the best first, and the CPU at last: what comes later is for when the earlier ones fail.
+
+    Args:
+        wanted: a setting such as `cuda:1`, or `cuda:0+cuda:1` for two devices of one shift. "": every device here.
+    """
+    found = [name.strip() for name in wanted.split(",") if name.strip()] or [
+        *(f"cuda:{i}" for i in range(torch.cuda.device_count())),
+        *_apple(),
+    ]
+    return list(dict.fromkeys([*found, CPU]))
 
 
-def best_device() -> str:
-    """The fastest device here: a CUDA GPU, Apple's, or the CPU."""
-    if torch.cuda.is_available():
-        return "cuda:0"
-    if torch.backends.mps.is_available():
-        return "mps"
-    return "cpu"
+def _apple() -> list[str]:
+    return ["mps"] if torch.backends.mps.is_available() else []
+
+
+def memory_format(device: torch.device) -> torch.memory_format:
+    """How images lie in a device's memory. channels_last is nearly twice as fast on a CPU and on NVIDIA's tensor cores;
+    Apple's MPS has computed wrong gradients with it.
+    """
+    return torch.contiguous_format if device.type == "mps" else torch.channels_last
+
+
+def known_fault(device: str) -> str:
+    """Why this device isn't even tried with this PyTorch, in words; "" if nothing is known."""
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    first, mended = WRONG_ON_MPS
+    if device.startswith("mps") and first <= version < mended:
+        return f"PyTorch {torch.__version__} computes wrong gradients on it: pip install -U torch"
+    return ""
+
+
+def in_words(fault: BaseException) -> str:
+    """What a device's error means, without the pages that CUDA adds."""
+    text = str(fault).strip()
+    if "no kernel image" in text:
+        return OLD_GPU
+    if is_out_of_memory(fault):
+        return "its memory is too small for this training"
+    return text.partition("\n")[0].rstrip(".") or type(fault).__name__
+
+
+def is_out_of_memory(fault: BaseException) -> bool:
+    """Whether a device, or this machine, had too little memory: each kind says so in its own way."""
+    said = str(fault).lower()
+    return isinstance(fault, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(fault, RuntimeError) and ("out of memory" in said or "can't allocate memory" in said)
+    )
+
+
+def forget_memory(device: str) -> None:
+    """Give back what PyTorch keeps for later."""
+    with suppress(RuntimeError):  # a device that is broken keeps it
+        if device.startswith("cuda"):
+            torch.cuda.empty_cache()
+        elif device.startswith("mps"):
+            torch.mps.empty_cache()
+
+
+def is_broken(device: str) -> bool:
+    """Whether a device computes nothing any more in this process, as after a driver's reset."""
+    try:
+        return any(float(torch.ones(2, device=name).sum()) != 2 for name in device.split(TOGETHER))
+    except RuntimeError:
+        return True

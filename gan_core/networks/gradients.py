@@ -77,7 +77,7 @@ def batches(plan: Plan, networks: Networks, images: ImageSet, unit: WorkUnit) ->
             real = torch.where(flipped, real.flip(-1), real)
         noise = torch.randn(len(real), plan.latent_dim, 1, 1, generator=random)
         yield (
-            real.to(networks.device, memory_format=torch.channels_last, non_blocking=True),
+            real.to(networks.device, memory_format=networks.memory_format, non_blocking=True),
             noise.to(networks.device, non_blocking=True),
         )
 

@@ -13,6 +13,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import ParametrizationList
 
 from gan_core.layout import PARTS, Layout, Part, TensorSpec, Vectors
+from gan_core.networks.devices import memory_format
 from gan_core.plan import ModelName, Plan
 
 POWER_ITERATIONS = 15  # from a start that everybody knows to the largest singular value; PyTorch takes as many
@@ -108,10 +109,11 @@ class Networks:
 
     def __init__(self, plan: Plan, device: torch.device | str = "cpu") -> None:
         make_generator, make_discriminator = MODELS[plan.model]
-        with torch.device(device):
-            self.generator = make_generator(size_of(plan)).to(memory_format=torch.channels_last)
-            self.discriminator = make_discriminator(size_of(plan)).to(memory_format=torch.channels_last)
         self.device = torch.device(device)
+        self.memory_format = memory_format(self.device)
+        with self.device:
+            self.generator = make_generator(size_of(plan)).to(memory_format=self.memory_format)
+            self.discriminator = make_discriminator(size_of(plan)).to(memory_format=self.memory_format)
         self.latent_dim = plan.latent_dim
         self.layout = layout_of(plan)
         self._norms = [module for module in self.discriminator.modules() if isinstance(module, ParametrizationList)]

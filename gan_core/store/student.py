@@ -39,6 +39,11 @@ def register(
     return row[0]
 
 
+def change_device(connection: Connection, worker: int, boot: UUID, lease: int, device: str, why: str) -> None:
+    """Say that this machine goes on with another device than it was registered with, and why, in the middle of a lease."""
+    connection.execute("SELECT student.change_device(%s, %s, %s, %s, %s)", (worker, boot, lease, device, why))
+
+
 def claim(connection: Connection, worker: int, boot: UUID, training: int = 0, images: int = 0) -> Lease | None:
     """Lease the next units, or None when there is nothing to do.
 

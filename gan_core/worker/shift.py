@@ -13,9 +13,9 @@ import torch
 from psycopg import Connection
 
 from gan_core.data.images import ImageSet, images_of, require_same_data
-from gan_core.errors import PayloadError, StoreError
+from gan_core.errors import DeviceBroken, GanError, PayloadError, StoreError
 from gan_core.layout import Layout, Vectors
-from gan_core.networks.devices import device_names, hardware
+from gan_core.networks.devices import hardware
 from gan_core.networks.gradients import contribute, warm_up
 from gan_core.networks.models import Networks, layout_of
 from gan_core.plan import Plan, checked_plan
@@ -25,6 +25,7 @@ from gan_core.store import student
 from gan_core.store.engine import Link, wait_for_notice
 from gan_core.units import Lease, Measures, Submission, Verdict, counted
 from gan_core.worker.delivery import Delivery
+from gan_core.worker.device_choice import DeviceChoice
 from gan_core.worker.watchdog import Watchdog
 
 log = logging.getLogger("classgan.shift")
@@ -32,7 +33,11 @@ log = logging.getLogger("classgan.shift")
 LOOK = 5.0  # seconds between looks for a training whose data has to be fetched, while there is nothing to do
 TICK = 1.0  # seconds between looks for work when nobody notifies
 HEARTBEAT = 5.0  # seconds; a lease of the shortest sensible length, 15 s, survives two lost beats
-PAUSE_AFTER_FAULT = 10.0  # seconds, after a unit that this machine could not compute
+PAUSE_AFTER_FAULT = (
+    10.0  # seconds, after a unit that this machine could not compute; twice as long after each further one
+)
+LONGEST_PAUSE = 600.0  # seconds
+HUNG = 60.0  # seconds that computing may still be stuck after its lease was given back; then nothing but its end helps
 
 
 class LeaseLost(Exception):
@@ -75,11 +80,12 @@ class Shift:
     Args:
         url: of the database, with the student's login.
         name: of this worker.
-        device: to compute on; several of one machine with commas, which share out gradients.
+        device: to compute on, as in `devices.choices`; with `+`, several share out gradients.
         cache: folder of resized images.
         data: where relative paths in a plan start.
         should_stop: asked between batches; once true, the current lease is finished and submitted, then the shift ends.
         run: the Prefect run that it works in, so that it can be shown as crashed if this machine vanishes.
+        on_hang: called when a device hangs for good; must end the process, for nothing else ends a driver's call.
     """
 
     def __init__(
@@ -91,9 +97,13 @@ class Shift:
         data: Path = Path(),
         should_stop: Callable[[], bool] = lambda: False,
         run: UUID | None = None,
+        on_hang: Callable[[], None] = lambda: None,
     ) -> None:
         self.run_id = run
-        self.name, self.device, self.cache, self.data = name, device, cache, data
+        self.name, self.cache, self.data = name, cache, data
+        self._devices, self._on_hang = DeviceChoice(device), on_hang
+        self.device = self._devices.device  # as the class knows it
+        self._pause_after_fault = PAUSE_AFTER_FAULT
         self.boot: UUID = uuid4()  # a restarted machine never continues its dead self's leases
         self.tally = Tally()
         self._asked_to_stop = should_stop
@@ -131,6 +141,7 @@ class Shift:
 
         Raises:
             StoreError: this login may not contribute.
+            DeviceBroken: only a fresh process can use the device again.
         """
         self.worker = self._main.call(
             lambda c: student.register(c, self.name, self.boot, self.device, hardware(), self.run_id)
@@ -205,28 +216,16 @@ class Shift:
             if training is None:
                 self._release(lease.id, "the weights of its iteration are gone")
                 return None
-            self._watchdog.begin(lease.id)
-            first, *more = training.networks
-            plan, units = training.plan, lease.units
-            trail = Trail(training.layout, units) if plan.checks == "sampled" else None
-            vectors, measures = contribute(
-                plan,
-                first,
-                training.images,
-                units,
-                training.weights,
-                self._beat_of(lease),
-                more,
-                trail.add if trail else None,
-            )
+            vectors, trail, measures = self._contribution(training, lease)
             try:
-                payload = encode(vectors, training.layout, plan.codec, units[0].seed)
+                payload = encode(vectors, training.layout, training.plan.codec, lease.units[0].seed)
+                self._pause_after_fault = PAUSE_AFTER_FAULT
                 return payload, trail.encode() if trail else b"", measures
             except PayloadError as exc:  # not this machine's fault, so it goes on
                 log.warning("Unit %d of iteration %d: %s.", lease.units[0].ordinal, lease.iteration, exc)
                 self._release(lease.id, str(exc), spoiled=True)
                 return None
-        except StoreError:
+        except (StoreError, DeviceBroken):
             raise
         except LeaseLost as exc:
             log.info("Unit %d of iteration %d: %s.", lease.units[0].ordinal, lease.iteration, exc)
@@ -238,10 +237,42 @@ class Shift:
                 "This machine can't compute unit %d of iteration %d: %s", lease.units[0].ordinal, lease.iteration, exc
             )
             self._release(lease.id, str(exc))
-            self._pause(PAUSE_AFTER_FAULT)
+            self._pause(self._pause_after_fault)
+            self._pause_after_fault = min(LONGEST_PAUSE, 2 * self._pause_after_fault)
             return None
         finally:
             self._watchdog.end()
+
+    def _contribution(self, training: Prepared, lease: Lease) -> tuple[Vectors, Trail | None, Measures]:
+        """What the lease asks for; after a fault of the device once more, on another one if need be."""
+        plan, units = training.plan, lease.units
+        while True:
+            self._watchdog.begin(lease.id)
+            first, *more = training.networks
+            trail = Trail(training.layout, units) if plan.checks == "sampled" else None
+            see, beat = trail.add if trail else None, self._beat_of(lease)
+            try:
+                vectors, measures = contribute(plan, first, training.images, units, training.weights, beat, more, see)
+            except (LeaseLost, GanError):
+                raise
+            except Exception as fault:
+                if not self._devices.goes_on_after(fault):
+                    raise
+                del first, more
+                training.networks = ()  # their memory is needed now
+                training.networks = self._networks(plan, lease)
+            else:
+                return vectors, trail, measures
+
+    def _networks(self, plan: Plan, lease: Lease, another: bool = False) -> tuple[Networks, ...]:
+        """The plan's networks on the best device that works. If it isn't the one that the class knows, the class is told."""
+        self._watchdog.begin(lease.id)
+        networks = self._devices.fit(plan, self._beat_of(lease), another)
+        if self._devices.device != self.device:
+            self.device = self._devices.device
+            why = f"computes on {self.device} now. {self._devices.why}".rstrip(". ")
+            self._main.call(lambda c: student.change_device(c, self.worker, self.boot, lease.id, self.device, why))
+        return networks
 
     def _beat_of(self, lease: Lease) -> Callable[[], None]:
         def beat() -> None:
@@ -270,7 +301,7 @@ class Shift:
                 plan,
                 layout_of(plan),
                 images,
-                tuple(Networks(plan, device) for device in device_names(self.device)),
+                self._networks(plan, lease, another=True),
                 known.plan_version,
             )
             self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two
@@ -343,14 +374,20 @@ class Shift:
 
         A lease whose computing has stopped moving is given back: a machine that is alive but stuck must not keep it.
         """
-        link = Link(self._main.url, should_stop=self._ended.is_set)
+        link, given_back = Link(self._main.url, should_stop=self._ended.is_set), None
         try:
             while not self._ended.wait(HEARTBEAT):
-                if (stuck := self._watchdog.stuck()) is not None:
+                if (stuck := self._watchdog.stuck()) is None:
+                    given_back = None
+                elif given_back is None:
                     log.warning("No batch was finished for %.0f s: giving the lease back.", stuck.seconds)
                     reason = f"no batch was finished for {stuck.seconds:.0f} s"
                     link.call(lambda c, s=stuck, r=reason: student.release(c, s.lease, self.boot, r))
                     self._lost.add(stuck.lease)
+                    given_back = time.monotonic()
+                elif time.monotonic() - given_back > HUNG:
+                    log.error("%s hangs, and nothing but the end of this process ends that.", self.device)
+                    self._on_hang()
                 held = set(self._open)  # before asking: one that is claimed meanwhile isn't lost
                 alive = link.call(lambda c: student.heartbeat(c, self.worker, self.boot))
                 self._lost = (self._lost | held.difference(alive)) & self._open

@@ -68,14 +68,13 @@ def _is_busy() -> bool:
 def _check(training: "Coordinator", pace: _Pace) -> None:
     from gan_core.coordinator.checker import Checker, Interrupted
     from gan_core.errors import GanError
-    from gan_core.networks.devices import device_names
 
     mine = settings()
     checker = Checker(
         mine.database_url,
         training.training_id,
         images=training.images,
-        device=device_names(mine.device)[0],
+        device=mine.device,
         on_batch=pace,
         should_stop=pace.given_up.is_set,
     )

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from gan_core.coordinator.checker import check
 from gan_core.coordinator.gates import Sketcher, findings
 from gan_core.layout import PARTS, Layout, Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, initial_weights, layout_of
+from gan_core.networks.recomputation import check
 from gan_core.policies.sampling import cut_units
 from gan_core.store import student
 from gan_core.store.coordinator import trainings, unit_queue

@@ -9,9 +9,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from gan_core.coordinator.checker import check, recompute
 from gan_core.layout import PARTS, Vectors
+from gan_core.networks import recomputation
 from gan_core.networks.models import Networks, initial_weights, layout_of
+from gan_core.networks.recomputation import check, recompute
 from gan_core.policies.codecs import CODECS, decode, encode
 from gan_core.policies.sampling import cut_units
 from gan_core.policies.validation import (
@@ -171,12 +172,10 @@ def test_the_twin_is_rounded_but_takes_every_step(lease, digits):
 
 def test_a_valid_result_needs_no_twin(lease, digits, monkeypatch):
     """The second recomputation is made before an accusation, and only then."""
-    from gan_core.coordinator import checker
-
     made = []
-    real = checker.recompute
+    real = recomputation.recompute
     monkeypatch.setattr(
-        checker, "recompute", lambda *args, **how: made.append(how.get("blurred")) or real(*args, **how)
+        recomputation, "recompute", lambda *args, **how: made.append(how.get("blurred")) or real(*args, **how)
     )
     assert finding_of(lease, digits, computed(lease, digits, lease[1][:2])).valid
     assert made == [None]

@@ -31,14 +31,14 @@ BEGIN
     -- One that is computed, one that is uploaded, and one for a slow answer: more would only be hoarded.
     -- Counted by the machine, not by its start: that is the caller's to choose.
     SELECT count(*) FILTER (WHERE ended_at IS NULL),
-        count(*) FILTER (WHERE ended_at > now() - interval '1 minute' AND outcome IN ('given back', 'refused'))
-            + count(*) FILTER (WHERE ended_at > now() - interval '1 minute' AND outcome = 'spoiled') / 10  -- often not the machine's fault
+        count(*) FILTER (WHERE ended_at > now() - interval '10 minutes' AND outcome IN ('given back', 'refused'))
+            + count(*) FILTER (WHERE ended_at > now() - interval '10 minutes' AND outcome = 'spoiled') / 10  -- often not the machine's fault
     INTO held, wasted FROM leases WHERE worker_id = p_worker;
     IF drained <> '' OR held >= 3 THEN
         RETURN;
     END IF;
     IF wasted >= 10 THEN  -- each of them woke everybody and stands in the history
-        UPDATE workers SET last_seen = now(), message = format('%s leases were given back unused within a minute: this machine gets no more until the minute is over.', wasted)
+        UPDATE workers SET last_seen = now(), message = format('%s leases were given back unused within ten minutes: this machine gets no more until those are over.', wasted)
         WHERE id = p_worker;
         RETURN;
     END IF;

@@ -7,6 +7,7 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA student FROM PUBLIC;
 GRANT USAGE ON SCHEMA student TO classgan_student;
 GRANT EXECUTE ON FUNCTION
     student.register(text, uuid, text, jsonb, uuid, integer),
+    student.change_device(bigint, uuid, bigint, text, text),
     student.claim(bigint, uuid, bigint, bigint),
     student.read_training(bigint, integer),
     student.trainings(),
@@ -30,6 +31,7 @@ GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO clas
 GRANT SELECT, UPDATE ON classgan.units TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.checks TO classgan_owner;
 GRANT INSERT ON classgan.gradients, classgan.events TO classgan_owner;
+GRANT SELECT (training_id, kind, at, text) ON classgan.events TO classgan_owner;
 GRANT EXECUTE ON FUNCTION
     classgan.note(bigint, integer, text, text),
     classgan.within(float, float, float),

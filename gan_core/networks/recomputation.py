@@ -1,0 +1,55 @@
+"""Recomputes a lease, and says whether what somebody claims may be its honest contribution."""
+
+from collections.abc import Sequence
+
+import torch
+
+from gan_core.data.images import ImageSet
+from gan_core.layout import Vectors
+from gan_core.networks.gradients import Beat, contribute
+from gan_core.networks.models import Networks, layout_of
+from gan_core.plan import Plan
+from gan_core.policies.validation import Finding, Track, alike, judge
+from gan_core.units import WorkUnit
+
+
+def recompute(
+    plan: Plan,
+    networks: Networks,
+    images: ImageSet,
+    units: Sequence[WorkUnit],
+    weights: Vectors,
+    blurred: bool = False,
+    on_batch: Beat = lambda: None,
+) -> tuple[Vectors, Track]:
+    """A lease's contribution, and the way to it.
+
+    Args:
+        blurred: rounded to bfloat16 wherever PyTorch can: further off than any honest device.
+        on_batch: called after each batch.
+    """
+    points: list[Vectors] = []
+    # Without the cache: it would go on computing with the weights before the first step.
+    with torch.autocast(networks.device.type, torch.bfloat16, enabled=blurred, cache_enabled=False):
+        vectors, _ = contribute(plan, networks, images, units, weights, on_batch, see=points.append)
+    return vectors, Track(points)
+
+
+def check(
+    plan: Plan,
+    networks: Networks,
+    images: ImageSet,
+    units: Sequence[WorkUnit],
+    weights: Vectors,
+    claimed: Vectors,
+    on_batch: Beat = lambda: None,
+) -> Finding:
+    """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation."""
+    _, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
+    layout = layout_of(plan)
+    likeness = alike(claimed, path, layout)
+    finding = judge(likeness)
+    if finding.valid:
+        return finding
+    twin, _ = recompute(plan, networks, images, units, weights, blurred=True, on_batch=on_batch)
+    return judge(likeness, alike(twin, path, layout))

@@ -1,0 +1,86 @@
+"""Before a device computes for a class: does it compute the right numbers, and is its memory large enough?
+
+Its name says neither. Apple's GPU has computed wrong gradients in some versions of PyTorch, old NVIDIA cards have no kernels in
+newer builds, and nobody knows beforehand what a model needs.
+"""
+
+import logging
+
+import numpy as np
+
+from gan_core.data.images import ImageSet
+from gan_core.networks.devices import CPU, TOGETHER, choices, forget_memory, in_words, known_fault
+from gan_core.networks.gradients import Beat, contribute
+from gan_core.networks.models import Networks, initial_weights
+from gan_core.networks.recomputation import check
+from gan_core.plan import Plan
+from gan_core.units import WorkUnit
+
+log = logging.getLogger("classgan.self_test")
+
+STEPS, BATCH = 4, 8  # of the comparison with the CPU, which shall take a second or two there
+MOST = 64  # images of the set that is made up
+
+
+def fitting(
+    plan: Plan, wanted: str, unfit: dict[str, str], beat: Beat = lambda: None
+) -> tuple[str, tuple[Networks, ...]]:
+    """The first device that can compute for this plan, or several that compute together, with its networks.
+
+    Args:
+        wanted: as in `devices.choices`.
+        unfit: device → why it isn't used; those that fail here are added.
+        beat: called after each batch.
+    """
+    for device in choices(wanted):
+        if device == CPU:
+            break
+        if device in unfit:
+            continue
+        try:
+            networks = tuple(Networks(plan, name) for name in device.split(TOGETHER))
+            unfit[device] = known_fault(device) or next(
+                filter(None, (fault_of(plan, one, beat) for one in networks)), ""
+            )
+        except Exception as exc:  # noqa: BLE001  drivers raise anything, and an AssertionError where there is no CUDA at all
+            unfit[device] = in_words(exc)
+            forget_memory(device)
+        if not unfit[device]:
+            del unfit[device]
+            return device, networks
+        log.warning("%s is not used: %s.", device, unfit[device])
+    return CPU, (Networks(plan, CPU),)
+
+
+def fault_of(plan: Plan, networks: Networks, beat: Beat = lambda: None) -> str:
+    """What is wrong with the device of these networks for this plan, in words; "" if it may compute for a class.
+
+    Raises:
+        RuntimeError: by the device, which doesn't compute at all or has too little memory for one batch.
+    """
+    small = plan.model_copy(update={"batch_size": min(BATCH, plan.batch_size)})
+    images, weights, reference = _images(plan), initial_weights(plan), Networks(plan)
+    few = _unit(STEPS * small.batch_size)
+    contribute(plan, networks, images, (_unit(plan.batch_size),), weights, beat)  # for its memory
+    claimed, _ = contribute(small, networks, images, (few,), weights, beat)
+    # Judged as credit is: what passes here passes there.
+    finding = check(small, reference, images, (few,), weights, claimed, beat)
+    return "" if finding.valid else f"it computes other numbers than the CPU: {finding.reason}"
+
+
+def speed(plan: Plan, networks: Networks) -> float:
+    """Images a second of this plan's model, over a few batches."""
+    weights, images = initial_weights(plan), _images(plan)
+    contribute(plan, networks, images, (_unit(plan.batch_size),), weights)  # the first touches everything
+    _, measures = contribute(plan, networks, images, (_unit(STEPS * plan.batch_size),), weights)
+    return measures.images / measures.seconds
+
+
+def _images(plan: Plan) -> ImageSet:
+    shape = (MOST, plan.image_size, plan.image_size, plan.channels)
+    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    return ImageSet(name="noise", pixels=pixels, labels=None, fingerprint="", skipped=())
+
+
+def _unit(images: int) -> WorkUnit:
+    return WorkUnit(ordinal=0, epoch=0, indices=tuple(i % MOST for i in range(images)), seed=0)

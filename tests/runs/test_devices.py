@@ -1,0 +1,277 @@
+"""A device that computes wrong numbers, has too little memory, breaks or hangs: its machine goes on with the next one.
+
+`cpu:1` to `cpu:3` are the CPU under other names, which a test spoils as it likes.
+"""
+
+import threading
+from collections.abc import Callable
+
+import psycopg
+import pytest
+import torch
+from poll import wait_until
+
+from gan_core.coordinator.coordinator import Coordinator
+from gan_core.errors import DeviceBroken
+from gan_core.networks import devices, self_test
+from gan_core.networks.models import Networks
+from gan_core.worker import shift as shifts
+from gan_core.worker.shift import Shift
+
+Spoil = Callable[[Networks, Callable[[], tuple]], tuple]
+REAL, REAL_IS_BROKEN = shifts.contribute, devices.is_broken
+
+
+@pytest.fixture
+def fake_device(monkeypatch):
+    """Give the device with this name the behaviour of `spoil`, which gets the networks and what computes on them."""
+
+    def make(device: str, spoil: Spoil) -> None:
+        wanted = torch.device(device)
+
+        def contribute(plan, networks, *more, **how):
+            if networks.device != wanted:
+                return REAL(plan, networks, *more, **how)
+            return spoil(networks, lambda: REAL(plan, networks, *more, **how))
+
+        for module in (shifts, self_test):
+            monkeypatch.setattr(module, "contribute", contribute)
+
+    return make
+
+
+@pytest.fixture
+def plan(tiny):
+    return tiny.changed(iterations=3, target_seconds=1)
+
+
+@pytest.fixture
+def trained(classroom, plan):
+    """Train the plan with one machine that wants this device; returns the machine's shift after its end."""
+
+    def train(device: str, **how) -> Shift:
+        url, ended = classroom.student_url("ada"), threading.Event()
+        shift = Shift(url, "ada", device, classroom.cache, should_stop=ended.is_set, **how)
+        thread = threading.Thread(target=shift.run)
+        thread.start()
+        try:
+            classroom.train(plan)
+        finally:
+            ended.set()
+            thread.join()
+        return shift
+
+    return train
+
+
+@pytest.fixture
+def ask(classroom):
+    with psycopg.connect(classroom.url, autocommit=True) as connection:
+        yield lambda query: connection.execute(query).fetchall()
+
+
+def wasted(ask) -> int:
+    return ask("SELECT count(*) FROM classgan.leases WHERE outcome <> 'accepted'")[0][0]
+
+
+def told(ask) -> list[str]:
+    return [text for (text,) in ask("SELECT text FROM classgan.events WHERE kind = 'device'")]
+
+
+def scaled(factor: float, tensor: int) -> Spoil:
+    """One layer's change comes out wrong: what a kernel in another memory order makes of it."""
+
+    def spoil(networks, compute):
+        vectors, measures = compute()
+        spec = networks.layout.generator[tensor]
+        vectors.generator[spec.start : spec.stop] *= factor
+        return vectors, measures
+
+    return spoil
+
+
+def shuffled(networks, compute):
+    vectors, measures = compute()
+    spec = networks.layout.generator[0]
+    layer = vectors.generator[spec.start : spec.stop]
+    vectors.generator[spec.start : spec.stop] = layer.view(spec.shape).permute(0, 2, 3, 1).reshape(-1)
+    return vectors, measures
+
+
+def not_a_number(networks, compute):
+    vectors, measures = compute()
+    vectors.discriminator[:] = float("nan")
+    return vectors, measures
+
+
+def raising(message: str, kind: type[Exception] = RuntimeError) -> Spoil:
+    def spoil(networks, compute):
+        raise kind(message)
+
+    return spoil
+
+
+FAULTS = {
+    "NaN": (not_a_number, "it computes other numbers than the CPU: its discriminator part is nan times as long"),
+    "a layer in another order": (shuffled, "it computes other numbers than the CPU: its generator part"),
+    "a layer three times": (scaled(3.0, 0), "it computes other numbers than the CPU: its generator"),
+    "no memory": (
+        raising("CUDA out of memory. Tried to allocate 2.00 GiB", torch.OutOfMemoryError),
+        "its memory is too small",
+    ),
+    "no kernels": (
+        raising(
+            "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might be ..."
+        ),
+        "PyTorch has no kernels for this GPU in this build: pip install 'torch==2.14.*' --index-url",
+    ),
+    "no CUDA at all": (
+        raising("Torch not compiled with CUDA enabled", AssertionError),
+        "Torch not compiled with CUDA enabled",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_device_that_fails_its_self_test_computes_nothing_for_the_class(trained, fake_device, ask, fault):
+    spoil, sentence = FAULTS[fault]
+    fake_device("cpu:1", spoil)
+    shift = trained("cpu:1")
+    assert (shift.device, wasted(ask)) == ("cpu", 0)
+    ((said),) = told(ask)
+    assert said.startswith(f"ada computes on cpu now. cpu:1 is not used: {sentence}")
+    assert ask("SELECT device FROM classgan.workers") == [("cpu",)]
+
+
+def test_one_percent_off_is_what_the_check_of_credit_lets_pass_too(trained, fake_device, ask, classroom):
+    """Rounding makes as much. So the device is used, and nobody loses credit for it."""
+    fake_device("cpu:1", scaled(1.01, 0))
+    shift = trained("cpu:1")
+    assert shift.device == "cpu:1"
+    ((training,),) = ask("SELECT id FROM classgan.trainings")
+    assert classroom.check_all(training) == 9
+    assert ask("SELECT DISTINCT valid FROM classgan.checks") == [(True,)]
+
+
+def test_the_next_device_is_tried_before_the_cpu(trained, fake_device, ask):
+    fake_device("cpu:1", not_a_number)
+    assert trained("cpu:1, cpu:2").device == "cpu:2"
+
+
+def after(units: int, fault: Exception, lasting: bool) -> tuple[Spoil, Callable[[], bool]]:
+    """Fails once so many contributions were made: for good, or once. And whether it has failed."""
+    made = []
+
+    def spoil(networks, compute):
+        made.append(1)
+        if len(made) > units and (lasting or len(made) == units + 1):
+            raise fault
+        return compute()
+
+    return spoil, lambda: len(made) > units
+
+
+SELF_TEST = 2  # contributions that the self-test asks for
+
+
+def test_a_fault_in_the_middle_costs_no_lease(trained, fake_device, ask):
+    """An operation that this device doesn't have, say: the same units are computed on the CPU, and so is all the rest."""
+    fake_device("cpu:1", after(SELF_TEST + 4, NotImplementedError("aten::op is not implemented for MPS"), True)[0])
+    shift = trained("cpu:1")
+    assert (shift.device, wasted(ask)) == ("cpu", 0)
+    assert told(ask) == ["ada computes on cpu now. cpu:1 is not used: aten::op is not implemented for MPS."]
+
+
+@pytest.mark.parametrize(("lasting", "device"), [(False, "cpu:1"), (True, "cpu")])
+def test_memory_that_was_full_is_tidied_up_once_before_another_device_is_taken(
+    trained, fake_device, ask, lasting, device
+):
+    fake_device("cpu:1", after(SELF_TEST + 4, torch.OutOfMemoryError("CUDA out of memory."), lasting)[0])
+    assert (trained("cpu:1").device, wasted(ask)) == (device, 0)
+
+
+def test_a_device_that_has_broken_ends_its_process_and_one_lease_goes_to_another(
+    classroom, plan, fake_device, ask, monkeypatch
+):
+    """A driver's reset: in this process it never computes again, in a fresh one it does."""
+    spoil, has_failed = after(SELF_TEST + 4, RuntimeError("CUDA error: unspecified launch failure"), True)
+    fake_device("cpu:1", spoil)
+    monkeypatch.setattr("gan_core.worker.device_choice.is_broken", lambda device: has_failed())
+    shift, ended = Shift(classroom.student_url("ada"), "ada", "cpu:1", classroom.cache), []
+
+    def work() -> None:
+        with pytest.raises(DeviceBroken, match=r"cpu:1 has stopped working \(CUDA error: unspecified launch failure\)"):
+            shift.run()
+        ended.append(1)
+        classroom.shift("grace").run()
+
+    working = threading.Thread(target=work)
+    working.start()
+    try:
+        classroom.train(plan)
+    finally:
+        classroom.stop.set()
+        working.join()
+    assert ended == [1]
+    assert wasted(ask) == 1
+
+
+def test_a_device_that_hangs_loses_its_lease_and_then_its_process(classroom, plan, fake_device, ask, monkeypatch):
+    monkeypatch.setattr("gan_core.worker.watchdog.STUCK_AT_LEAST", 1.0)
+    monkeypatch.setattr("gan_core.worker.watchdog.STUCK", 0.0)
+    monkeypatch.setattr(shifts, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(shifts, "HUNG", 1.0)
+    hangs, killed = threading.Event(), threading.Event()
+
+    def hanging(networks, compute):
+        hangs.set()
+        killed.wait(60)
+        raise RuntimeError("the process was ended")
+
+    fake_device("cpu:1", hanging)
+    stop = threading.Event()
+    shift = Shift(
+        classroom.student_url("ada"), "ada", "cpu:1", classroom.cache, should_stop=stop.is_set, on_hang=killed.set
+    )
+    hung = threading.Thread(target=shift.run)
+    hung.start()
+    with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
+        training.create_units()
+        assert hangs.wait(60)
+        wait_until(lambda: wasted(ask) == 1, 30, "the lease, given back")
+        with classroom.working(1):
+            training.publish(training.gather())
+        assert killed.wait(30)
+    stop.set()
+    hung.join()
+    assert ask("SELECT outcome FROM classgan.leases WHERE outcome NOT IN ('accepted', '')") == [("given back",)]
+
+
+def test_what_is_known_to_be_wrong_is_not_even_tried(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.11.0")
+    assert devices.known_fault("mps") == "PyTorch 2.11.0 computes wrong gradients on it: pip install -U torch"
+    assert devices.known_fault("cuda:0") == ""
+    monkeypatch.setattr(torch, "__version__", "2.14.1+cu130")
+    assert devices.known_fault("mps") == ""
+
+
+def test_images_lie_in_apples_memory_as_its_kernels_expect_them():
+    assert devices.memory_format(torch.device("mps")) is torch.contiguous_format
+    assert devices.memory_format(torch.device("cuda:1")) is torch.channels_last
+
+
+@pytest.mark.parametrize(
+    ("gpus", "apple", "wanted", "found"),
+    [
+        (2, False, "", ["cuda:0", "cuda:1", "cpu"]),
+        (0, True, "", ["mps", "cpu"]),
+        (0, False, "", ["cpu"]),
+        (2, False, "cuda:1", ["cuda:1", "cpu"]),
+        (2, False, "cuda:0+cuda:1", ["cuda:0+cuda:1", "cpu"]),
+        (2, False, "cpu", ["cpu"]),
+    ],
+)
+def test_the_cpu_is_always_the_last_choice(monkeypatch, gpus, apple, wanted, found):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: apple)
+    assert devices.choices(wanted) == found
