@@ -96,6 +96,13 @@ class Plan(BaseModel):
     batch_size: Annotated[
         int, Field(ge=2, le=4096, description="Images in one local step (or one micro-batch of a gradient).")
     ] = 32
+    precision: Annotated[
+        Literal["mixed", "float32"],
+        Field(
+            description="`mixed`: GPUs compute convolutions in bfloat16 (NVIDIA from Ampere on), which is several times as fast, with "
+            "float32 weights, norms and losses; all else in float32. `float32`: everything everywhere."
+        ),
+    ] = "mixed"
     ema_half_life: Annotated[
         int,
         Field(

@@ -227,7 +227,7 @@ class Doctor:
 
     def device(self) -> str:
         """Whether it computes what a CPU computes, with the demo's model, and how fast."""
-        from gan_core.networks.gradients import warm_up
+        from gan_core.networks.optimiser import warm_up
         from gan_core.networks.self_test import fitting, speed
         from gan_core.presets import preset
         from gan_core.settings import settings

@@ -18,8 +18,8 @@ from gan_core.coordinator.leadership import Leadership
 from gan_core.coordinator.round import Gathered, Lengths, Round, deadline_after
 from gan_core.data.images import advice, images_of, next_units
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
-from gan_core.networks.gradients import warm_up
 from gan_core.networks.models import layout_of
+from gan_core.networks.optimiser import warm_up
 from gan_core.networks.update import Aggregate, State, advance
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import encode, payload_size

@@ -75,6 +75,13 @@ class ImageSet:
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> torch.Tensor:
         """Images (B, C, H, W) in [-1, 1], float32, channels_last. Raises DataError for an index beyond the data."""
+        # NumPy, because PyTorch would wake all its threads for 70 µs of work, and wait for them on a busy machine.
+        values = np.divide(self.raw(indices), 127.5, dtype=np.float32)  # (B, H, W, C): channels last already
+        values -= 1
+        return torch.from_numpy(values).permute(0, 3, 1, 2)
+
+    def raw(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Their pixels (B, H, W, C), uint8. Raises DataError for an index beyond the data."""
         wanted = np.asarray(indices, dtype=np.int64)
         outside = wanted[(wanted < 0) | (wanted >= len(self))]
         if len(outside):
@@ -82,10 +89,7 @@ class ImageSet:
                 f"There is no image {outside[0]}: {self.name} has {counted(len(self), 'image')} here, numbered from 0. "
                 "Copy the training's files to this machine unchanged.",
             )
-        # NumPy, because PyTorch would wake all its threads for 70 µs of work, and wait for them on a busy machine.
-        values = np.divide(self.pixels[wanted], 127.5, dtype=np.float32)  # (B, H, W, C): channels last already
-        values -= 1
-        return torch.from_numpy(values).permute(0, 3, 1, 2)
+        return self.pixels[wanted]
 
 
 class Joined:

@@ -1,22 +1,27 @@
 """Computes contributions. The only file that calls backward: one network in, its own gradient out.
 
-Both kinds of contribution are built from the same two gradients. All randomness (noise, mirroring) comes from the
-unit's seed and is drawn on the CPU, so that anybody can recompute a unit on any device.
+Both kinds of contribution are built from the same two gradients, of the same batches, by a `Pass` over them: `Mean` adds the
+gradients up, `Walk` takes a step with each.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from gan_core.data.images import ImageSet
 from gan_core.layout import PARTS, Vectors
+from gan_core.networks.captured import Captured, is_recorded
+from gan_core.networks.inputs import Batch, blank, sizes_of, unit_by_unit
 from gan_core.networks.losses import LOSSES, Loss
 from gan_core.networks.models import Networks, flatten
+from gan_core.networks.optimiser import adam, start_afresh, step
+from gan_core.networks.precision import computing, set_float32
 from gan_core.plan import Plan
 from gan_core.policies.validation import edges
 from gan_core.units import Measures, WorkUnit
@@ -47,7 +52,7 @@ def discriminator_gradient(
         gradients (one for each of D's parameters), loss, real logits (N,), fake logits (N,)
     """
     d = networks.discriminator
-    real_logits, fake_logits = d(real), d(fake.detach())
+    real_logits, fake_logits = d(real).float(), d(fake.detach()).float()
     value = loss.discriminator(real_logits, fake_logits)
     return torch.autograd.grad(value, tuple(d.parameters())), value.detach(), real_logits.detach(), fake_logits.detach()
 
@@ -59,41 +64,64 @@ def generator_gradient(networks: Networks, loss: Loss, fake: Tensor) -> tuple[tu
         gradients (one for each of G's parameters), loss
     """
     with frozen(networks.discriminator):
-        value = loss.generator(networks.discriminator(fake))
+        value = loss.generator(networks.discriminator(fake).float())
         return torch.autograd.grad(value, tuple(networks.generator.parameters())), value.detach()
 
 
-def batches(plan: Plan, networks: Networks, images: ImageSet, unit: WorkUnit) -> Iterator[tuple[Tensor, Tensor]]:
-    """(real images (b, C, S, S) in [-1, 1], noise (b, latent, 1, 1)) for each batch of the unit.
+class Pass(ABC):
+    """Goes through batches on one device, and keeps what comes of it there: nothing is read before the end.
 
-    A unit that isn't a multiple of the plan's batch is cut into batches of nearly the same size: Adam's step is as long
-    for a batch of one image, where batch norm has nothing to compare it with, as for any other.
+    Args:
+        networks: to compute with, as they stand.
     """
-    random = torch.Generator().manual_seed(unit.seed)
-    for indices in np.array_split(np.array(unit.indices), plan.batches_of(unit.images)):
-        real = images.batch(indices)
-        if plan.mirror:
-            flipped = torch.rand(len(real), 1, 1, 1, generator=random) < 0.5
-            real = torch.where(flipped, real.flip(-1), real)
-        noise = torch.randn(len(real), plan.latent_dim, 1, 1, generator=random)
-        yield (
-            real.to(networks.device, memory_format=networks.memory_format, non_blocking=True),
-            noise.to(networks.device, non_blocking=True),
-        )
 
+    def __init__(self, plan: Plan, networks: Networks) -> None:
+        self.plan, self.networks, self.loss = plan, networks, LOSSES[plan.loss]
+        self.generator = list(networks.generator.parameters())
+        self.discriminator = list(networks.discriminator.parameters())
+        self.sums = torch.zeros(4, device=networks.device)  # of losses and right guesses, over images
+        self.images = 0
+        set_float32(plan, networks.device)
+        self._run = Captured(self._step, networks.device)
 
-class _Tally:
-    """Sums of losses and accuracies over images; kept on the device, read once at the end."""
+    @abstractmethod
+    def compute(self, real: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What is done with one batch; returns G's loss, D's loss, real logits, fake logits."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.sums, self.images = torch.zeros(4, device=device), 0
+    @classmethod
+    def over(cls, plan: Plan, networks: Networks, units: Sequence[WorkUnit]) -> Self:
+        """A new pass, for units of these sizes; the networks are to be filled afterwards, for a GPU may have recorded steps with
+        them. It goes on with what it has recorded for the last lease, since that takes a while.
+        """
+        networks.generator.train()
+        networks.discriminator.train()
+        if not isinstance(known := networks.recorded, cls) or known.plan != plan:
+            networks.recorded, known = None, cls(plan, networks)
+        if is_recorded(networks.device):
+            networks.recorded = known
+        for size in {size for unit in units for size in sizes_of(plan, unit.images)}:
+            known._run.record(blank(plan, size, networks.device))
+        known.begin()
+        return known
 
-    def add(self, g_loss: Tensor, d_loss: Tensor, real: Tensor, fake: Tensor) -> None:
-        n = len(real)
-        self.images += n
-        self.sums += torch.stack([g_loss * n, d_loss * n, (real > 0).sum(), (fake < 0).sum()])
+    def begin(self) -> None:
+        """Forget what came of earlier batches."""
+        self.sums.zero_()
+        self.images = 0
 
-    def take_in(self, other: "_Tally") -> None:
+    def take(self, batch: Batch) -> None:
+        self._run(batch.tensors())
+        self.images += len(batch)
+
+    def _step(self, pixels: Tensor, flipped: Tensor, noise: Tensor) -> None:
+        with computing(self.plan, self.networks.device):
+            real = Batch(pixels, flipped, noise).real(self.plan, self.networks)
+            g_loss, d_loss, real_logits, fake_logits = self.compute(real, noise)
+            guesses = (real_logits > 0).sum(), (fake_logits < 0).sum()
+            self.sums += torch.stack([g_loss * len(pixels), d_loss * len(pixels), *guesses])
+
+    def take_in(self, other: "Pass") -> None:
+        """Count another device's batches, too."""
         self.sums += other.sums.to(self.sums.device)
         self.images += other.images
 
@@ -109,57 +137,91 @@ class _Tally:
         )
 
 
+class Mean(Pass):
+    """Adds both networks' gradients up, at the weights as they stand: none is changed."""
+
+    def __init__(self, plan: Plan, networks: Networks) -> None:
+        super().__init__(plan, networks)
+        self.totals = {part: [torch.zeros_like(t) for t in networks.tensors(part)] for part in PARTS}
+
+    def begin(self) -> None:
+        super().begin()
+        for totals in self.totals.values():
+            torch._foreach_zero_(totals)
+
+    def compute(self, real: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        fake = self.networks.generator(noise)
+        d_gradient, d_loss, real_logits, fake_logits = discriminator_gradient(self.networks, self.loss, real, fake)
+        g_gradient, g_loss = generator_gradient(self.networks, self.loss, fake)
+        torch._foreach_add_(self.totals["discriminator"], d_gradient, alpha=len(real))
+        torch._foreach_add_(self.totals["generator"], g_gradient, alpha=len(real))
+        return g_loss, d_loss, real_logits, fake_logits
+
+    def mean(self) -> Vectors:
+        return Vectors(*(flatten(self.totals[part]) / self.images for part in PARTS))
+
+
+class Walk(Pass):
+    """Ordinary alternating steps, D then G. Adam starts afresh, so the result depends on nothing but the weights and the units."""
+
+    def __init__(self, plan: Plan, networks: Networks) -> None:
+        super().__init__(plan, networks)
+        self.g_adam = adam(self.generator, plan.learning_rate_g, plan)
+        self.d_adam = adam(self.discriminator, plan.learning_rate_d, plan)
+
+    def begin(self) -> None:
+        super().begin()
+        start_afresh(self.g_adam)
+        start_afresh(self.d_adam)
+
+    def compute(self, real: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        fake = self.networks.generator(noise)
+        d_gradient, d_loss, real_logits, fake_logits = discriminator_gradient(self.networks, self.loss, real, fake)
+        step(self.d_adam, self.discriminator, d_gradient)
+        g_gradient, g_loss = generator_gradient(self.networks, self.loss, fake)
+        step(self.g_adam, self.generator, g_gradient)
+        return g_loss, d_loss, real_logits, fake_logits
+
+
 def mean_gradient(
-    plan: Plan, networks: Networks, images: ImageSet, units: Sequence[WorkUnit], beat: Beat
-) -> tuple[Vectors, _Tally]:
-    """Both networks' mean gradients over all images of the units, at the weights as they stand: none is changed.
+    plan: Plan, networks: Networks, images: ImageSet, units: Sequence[WorkUnit], weights: Vectors, beat: Beat
+) -> Mean:
+    """Both networks' mean gradients over all images of the units.
 
     Spectral norm's estimates start afresh at each unit, so a lease of several units is the mean of its units and
     nothing else.
     """
-    loss, tally = LOSSES[plan.loss], _Tally(networks.device)
-    networks.generator.train()
-    networks.discriminator.train()
-    sums = {part: [torch.zeros_like(t) for t in networks.tensors(part)] for part in PARTS}
-    for unit in units:
+    mean = Mean.over(plan, networks, units)
+    networks.load(weights)
+    for batches in unit_by_unit(plan, images, units, networks.device):
         networks.settle()
-        for real, noise in batches(plan, networks, images, unit):
-            fake = networks.generator(noise)
-            d_gradient, d_loss, real_logits, fake_logits = discriminator_gradient(networks, loss, real, fake)
-            g_gradient, g_loss = generator_gradient(networks, loss, fake)
-            torch._foreach_add_(sums["discriminator"], d_gradient, alpha=len(real))
-            torch._foreach_add_(sums["generator"], g_gradient, alpha=len(real))
-            tally.add(g_loss, d_loss, real_logits, fake_logits)
+        for batch in batches:
+            mean.take(batch)
             beat()
-    return Vectors(*(flatten(sums[part]) / tally.images for part in PARTS)), tally
+    return mean
 
 
 def shared_gradient(
-    plan: Plan,
-    several: Sequence[Networks],
-    images: ImageSet,
-    units: Sequence[WorkUnit],
-    weights: Vectors,
-    beat: Beat,
-) -> tuple[Vectors, _Tally]:
+    plan: Plan, several: Sequence[Networks], images: ImageSet, units: Sequence[WorkUnit], weights: Vectors, beat: Beat
+) -> tuple[Vectors, Pass]:
     """`mean_gradient` with the units dealt out to several devices of one machine; the same to rounding.
 
     Units, not batches: within a unit each batch finds the estimates of spectral norm that the one before has left.
     """
-    for networks in several[1:]:  # `contribute` has filled the first
-        networks.load(weights)
     hands = [units[i :: len(several)] for i in range(min(len(several), len(units)))]
     with ThreadPoolExecutor(len(hands), thread_name_prefix="device") as pool:
         futures = [
-            pool.submit(mean_gradient, plan, networks, images, hand, beat)
+            pool.submit(mean_gradient, plan, networks, images, hand, weights, beat)
             for networks, hand in zip(several, hands, strict=False)
         ]
-        (mean, tally), *others = [future.result() for future in futures]
-    sums = [mean.part(part) * tally.images for part in PARTS]
-    for mean, more in others:
-        tally.take_in(more)
-        torch._foreach_add_(sums, [mean.part(part) for part in PARTS], alpha=more.images)
-    return Vectors(*(total / tally.images for total in sums)), tally
+        first, *others = [future.result() for future in futures]
+    mean = first.mean()
+    sums = [mean.part(part) * first.images for part in PARTS]
+    for other in others:
+        mean = other.mean()
+        torch._foreach_add_(sums, [mean.part(part) for part in PARTS], alpha=other.images)
+        first.take_in(other)
+    return Vectors(*(total / first.images for total in sums)), first
 
 
 def local_steps(
@@ -170,32 +232,20 @@ def local_steps(
     weights: Vectors,
     beat: Beat,
     see: See | None = None,
-) -> tuple[Vectors, _Tally]:
-    """The change of both networks after ordinary alternating steps (D, then G) through the units' batches.
-
-    Adam starts afresh, so the result depends on nothing but the weights and the units.
-    """
-    loss, tally = LOSSES[plan.loss], _Tally(networks.device)
+) -> tuple[Vectors, Pass]:
+    """The change of both networks after ordinary alternating steps through the units' batches."""
+    walk = Walk.over(plan, networks, units)
+    networks.load(weights)
     done, wanted = 0, edges(sum(plan.batches_of(unit.images) for unit in units)) if see else ()
-    networks.generator.train()
-    networks.discriminator.train()
-    g_parameters, d_parameters = list(networks.generator.parameters()), list(networks.discriminator.parameters())
-    g_adam = adam(g_parameters, plan.learning_rate_g, plan)
-    d_adam = adam(d_parameters, plan.learning_rate_d, plan)
-    for unit in units:
-        for real, noise in batches(plan, networks, images, unit):
-            fake = networks.generator(noise)
-            d_gradient, d_loss, real_logits, fake_logits = discriminator_gradient(networks, loss, real, fake)
-            step(d_adam, d_parameters, d_gradient)
-            g_gradient, g_loss = generator_gradient(networks, loss, fake)
-            step(g_adam, g_parameters, g_gradient)
-            tally.add(g_loss, d_loss, real_logits, fake_logits)
+    for batches in unit_by_unit(plan, images, units, networks.device):
+        for batch in batches:
+            walk.take(batch)
             done += 1
             if see and done in wanted:
                 see(networks.read())
             beat()
     after = networks.read()
-    return Vectors(after.generator - weights.generator, after.discriminator - weights.discriminator), tally
+    return Vectors(after.generator - weights.generator, after.discriminator - weights.discriminator), walk
 
 
 def contribute(
@@ -221,36 +271,17 @@ def contribute(
         update directions for G and D; losses, images and seconds
     """
     started = time.perf_counter()
-    networks.load(weights)
     if plan.contribution == "gradient":
         if more and len(units) > 1:
-            vectors, tally = shared_gradient(plan, (networks, *more), images, units, weights, beat)
+            vectors, done = shared_gradient(plan, (networks, *more), images, units, weights, beat)
         else:
-            vectors, tally = mean_gradient(plan, networks, images, units, beat)
+            done = mean_gradient(plan, networks, images, units, weights, beat)
+            vectors = done.mean()
         if see:
             see(Vectors(*(torch.zeros_like(vectors.part(part)) for part in PARTS)))
             see(vectors)
     else:
         if see:
             see(weights)
-        vectors, tally = local_steps(plan, networks, images, units, weights, beat, see)
-    return vectors, tally.measures(time.perf_counter() - started)
-
-
-def adam(parameters: list[nn.Parameter] | list[Tensor], learning_rate: float, plan: Plan) -> torch.optim.Adam:
-    """The plan's Adam. Fused: one pass over the numbers instead of a dozen."""
-    return torch.optim.Adam(parameters, lr=learning_rate, betas=(plan.beta1, plan.beta2), fused=True)
-
-
-def warm_up(plan: Plan) -> None:
-    """Make PyTorch load its optimisers now: the first one costs a second, which would look like a slow unit."""
-    adam([torch.zeros(1)], plan.learning_rate_g, plan)
-
-
-def step(optimiser: torch.optim.Optimizer, parameters: Sequence[Tensor], gradient: Sequence[Tensor]) -> None:
-    """One optimiser step with this gradient, whatever order its numbers lie in."""
-    for parameter, value in zip(parameters, gradient, strict=True):
-        # The fused Adam goes through both as they lie in memory: some backends return kernels' gradients in another order.
-        laid_out = value if value.stride() == parameter.stride() else torch.empty_like(parameter).copy_(value)
-        parameter.grad = laid_out
-    optimiser.step()
+        vectors, done = local_steps(plan, networks, images, units, weights, beat, see)
+    return vectors, done.measures(time.perf_counter() - started)

@@ -76,14 +76,33 @@ def spectral_norm_discriminator(size: Size) -> nn.Sequential:
     """Images (N, C, S, S) → logits (N,), each layer's largest singular value held at 1. Source: Miyato et al. 2018 (arXiv:1802.05957)."""
     width = size.discriminator_width
     layers: list[nn.Module] = [
-        spectral_norm(nn.Conv2d(size.channels, width, 4, stride=2, padding=1)),
+        _normed(nn.Conv2d(size.channels, width, 4, stride=2, padding=1)),
         nn.LeakyReLU(0.2, inplace=True),
     ]
     for _ in range(size.doublings - 1):
-        layers += [spectral_norm(nn.Conv2d(width, width * 2, 4, stride=2, padding=1)), nn.LeakyReLU(0.2, inplace=True)]
+        layers += [_normed(nn.Conv2d(width, width * 2, 4, stride=2, padding=1)), nn.LeakyReLU(0.2, inplace=True)]
         width *= 2
-    layers += [spectral_norm(nn.Conv2d(width, 1, 4)), nn.Flatten(0)]
+    layers += [_normed(nn.Conv2d(width, 1, 4)), nn.Flatten(0)]
     return nn.Sequential(*layers)
+
+
+def _normed(layer: nn.Conv2d) -> nn.Conv2d:
+    """The layer with its largest singular value held at 1. That is computed in float32, in however few bits the layer itself is."""
+    spectral_norm(layer)
+    for norm in layer.modules():
+        if isinstance(norm, ParametrizationList):
+            norm.forward = _in_float32(norm)
+    return layer
+
+
+def _in_float32(norm: ParametrizationList) -> Callable[[], Tensor]:
+    compute = norm.forward
+
+    def computed() -> Tensor:
+        with torch.autocast(norm.original.device.type, enabled=False):
+            return compute()
+
+    return computed
 
 
 MODELS: Mapping[ModelName, tuple[Callable[[Size], nn.Sequential], Callable[[Size], nn.Sequential]]] = MappingProxyType(
@@ -115,6 +134,7 @@ class Networks:
             self.generator = make_generator(size_of(plan)).to(memory_format=self.memory_format)
             self.discriminator = make_discriminator(size_of(plan)).to(memory_format=self.memory_format)
         self.latent_dim = plan.latent_dim
+        self.recorded: object = None  # the last pass over them (`gradients.Pass`), where a GPU has recorded its steps
         self.layout = layout_of(plan)
         self._norms = [module for module in self.discriminator.modules() if isinstance(module, ParametrizationList)]
 
@@ -126,7 +146,7 @@ class Networks:
     def load(self, weights: Vectors) -> None:
         """Fill both networks."""
         for part in PARTS:
-            vector = weights.part(part)
+            vector = weights.part(part).to(self.device)  # in one piece
             for spec, tensor in zip(self.layout.part(part), self.tensors(part), strict=True):
                 tensor.copy_(vector[spec.start : spec.stop].view(spec.shape))
         self.settle()
@@ -156,8 +176,8 @@ class Networks:
 
 def flatten(tensors: Iterable[Tensor]) -> Tensor:
     """One flat float32 CPU vector of all elements, each tensor in its logical (contiguous) order."""
-    pieces = [t.detach().contiguous().view(-1).to("cpu", torch.float32) for t in tensors]
-    return torch.cat(pieces) if pieces else torch.zeros(0)
+    pieces = [t.detach().contiguous().view(-1).to(torch.float32) for t in tensors]
+    return torch.cat(pieces).to("cpu") if pieces else torch.zeros(0)
 
 
 def layout_of(plan: Plan) -> Layout:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 from gan_core.data.images import ImageSet, next_units
 from gan_core.layout import Vectors
-from gan_core.networks.gradients import adam as make_adam
-from gan_core.networks.gradients import batches, contribute, discriminator_gradient, generator_gradient, step
-from gan_core.networks.losses import LOSSES
+from gan_core.networks.gradients import Walk, contribute
+from gan_core.networks.inputs import batches
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.update import State, advance, aggregate_all, initial_state
 from gan_core.plan import Plan
@@ -55,22 +54,14 @@ def train_plain(plan: Plan, images: ImageSet, watch: Watcher = lambda state, mea
     The averaged generator is updated and `watch` called after each of the plan's iterations, so that its pictures
     and figures can be laid beside those of a class that has seen the same images.
     """
-    networks, loss, state = Networks(plan), LOSSES[plan.loss], initial_state(plan)
+    networks, state = Networks(plan), initial_state(plan)
+    walk = Walk(plan, networks)
     networks.load(state.weights)
-    g_parameters, d_parameters = list(networks.generator.parameters()), list(networks.discriminator.parameters())
-    g_adam, d_adam = (
-        make_adam(g_parameters, plan.learning_rate_g, plan),
-        make_adam(d_parameters, plan.learning_rate_d, plan),
-    )
     while not plan.is_done(state.iteration, state.position, len(images)):
         units, position = next_units(plan, state.position, images)
         for unit in units:
-            for real, noise in batches(plan, networks, images, unit):
-                fake = networks.generator(noise)
-                d_gradient, *_ = discriminator_gradient(networks, loss, real, fake)
-                step(d_adam, d_parameters, d_gradient)
-                g_gradient, _ = generator_gradient(networks, loss, fake)
-                step(g_adam, g_parameters, g_gradient)
+            for batch in batches(plan, images, unit, networks.device):
+                walk.take(batch)
         after, before = networks.read(), state.weights
         change = Vectors(after.generator - before.generator, after.discriminator - before.discriminator)
         alone = plan.changed(contribution="local_steps", aggregation="mean")

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from gan_core.layout import PARTS, Vectors
-from gan_core.networks.gradients import adam, step
 from gan_core.networks.models import initial_weights
+from gan_core.networks.optimiser import adam, step
 from gan_core.plan import Plan
 from gan_core.policies.aggregation import RULES
 

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from gan_core.layout import PARTS
 from gan_core.networks import gradients
-from gan_core.networks.gradients import batches, contribute, discriminator_gradient, generator_gradient
+from gan_core.networks.gradients import contribute, discriminator_gradient, generator_gradient
+from gan_core.networks.inputs import batches
 from gan_core.networks.losses import LOSSES, Loss
 from gan_core.networks.models import Networks, initial_weights
 from gan_core.policies.sampling import cut_units
@@ -17,6 +18,11 @@ from gan_core.policies.sampling import cut_units
 @pytest.fixture
 def unit(tiny, digits):
     return cut_units(tiny, 0, len(digits))[0][0]
+
+
+def shown(plan, networks, images, unit):
+    """(real images, noise) of each batch."""
+    return [(batch.real(plan, networks), batch.noise) for batch in batches(plan, images, unit, networks.device)]
 
 
 def test_the_discriminators_gradient_does_not_change_when_the_generators_loss_is_scaled_by_1000(
@@ -45,7 +51,7 @@ def test_gradients_equal_autograd_of_the_textbook_losses_on_the_whole_unit(tiny,
     networks.discriminator.eval()
     for net in (networks.generator, networks.discriminator):
         net.train = lambda mode=True, net=net: net
-    real, noise = (torch.cat(parts) for parts in zip(*batches(plan, networks, digits, unit), strict=True))
+    real, noise = (torch.cat(parts) for parts in zip(*shown(plan, networks, digits, unit), strict=True))
 
     networks.load(weights)
     vectors, _ = contribute(plan, networks, digits, [unit], weights)
@@ -70,7 +76,7 @@ def test_gradients_equal_autograd_of_the_textbook_losses_on_the_whole_unit(tiny,
 def test_each_gradient_sees_only_its_own_network(tiny, digits, unit):
     networks = Networks(tiny)
     networks.load(initial_weights(tiny))
-    real, noise = next(batches(tiny, networks, digits, unit))
+    real, noise = shown(tiny, networks, digits, unit)[0]
     fake = networks.generator(noise)
     discriminator_gradient(networks, LOSSES["hinge"], real, fake)
     generator_gradient(networks, LOSSES["hinge"], fake)
@@ -114,7 +120,7 @@ def test_no_step_is_taken_on_a_few_images(tiny, digits):
     """
     plan = tiny.changed(batch_size=8, images_per_unit=17, quorum=17)
     (unit,), _ = cut_units(plan, 0, len(digits))
-    assert [len(real) for real, _ in batches(plan, Networks(plan), digits, unit)] == [9, 8]
+    assert [len(real) for real, _ in shown(plan, Networks(plan), digits, unit)] == [9, 8]
 
 
 def test_a_gradient_over_two_units_is_their_mean_weighted_by_images(tiny, digits):

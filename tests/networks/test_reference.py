@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gan_core.layout import PARTS
-from gan_core.networks.gradients import batches
+from gan_core.networks.inputs import batches
 from gan_core.networks.losses import LOSSES
 from gan_core.networks.models import Networks, initial_weights
 from gan_core.networks.reference import train_local, train_plain
@@ -29,8 +29,8 @@ def ordinary_loop(plan, images, iterations, fresh_adam):
         (unit,), position = cut_units(plan, position, len(images))
         if fresh_adam:
             g_adam, d_adam = adams()
-        for real, noise in batches(plan, networks, images, unit):
-            fake = g(noise)
+        for batch in batches(plan, images, unit, networks.device):
+            real, fake = batch.real(plan, networks), g(batch.noise)
             d_adam.zero_grad()
             loss.discriminator(d(real), d(fake.detach())).backward()
             d_adam.step()

@@ -120,7 +120,7 @@ def student_machine(channel: Connection, hold: Phase | None, url: str, name: str
     """A shift, as a student's machine runs it. A polite kill ends it after its unit."""
     import torch
 
-    from gan_core.networks.gradients import warm_up
+    from gan_core.networks.optimiser import warm_up
     from gan_core.worker import shift as shifts
 
     torch.set_num_threads(1)

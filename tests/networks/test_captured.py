@@ -1,0 +1,182 @@
+"""The recorded step of a GPU: the same code as on a CPU, so that its numbers are covered here; CUDA's recorder is a fake that runs the step again."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from gan_core.data.images import ImageSet
+from gan_core.layout import PARTS, Vectors
+from gan_core.networks import captured, gradients
+from gan_core.networks.captured import AHEAD, WARM_UP
+from gan_core.networks.gradients import contribute, frozen
+from gan_core.networks.losses import LOSSES
+from gan_core.networks.models import Networks, initial_weights
+from gan_core.presets import PRESETS
+from gan_core.units import WorkUnit
+
+
+@pytest.fixture
+def plan_of():
+    """A preset with small batches and units."""
+
+    def make(name: str, kind: str):
+        return PRESETS[name].model_copy(
+            update={"contribution": kind, "batch_size": 8, "images_per_unit": 20, "precision": "float32"}
+        )
+
+    return make
+
+
+def images_for(plan) -> ImageSet:
+    shape = (64, plan.image_size, plan.image_size, plan.channels)
+    pixels = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+    return ImageSet(name="noise", pixels=pixels, labels=None, fingerprint="", skipped=())
+
+
+def units_of(*sizes: int) -> list[WorkUnit]:
+    return [
+        WorkUnit(ordinal=n, epoch=0, indices=tuple((7 * n + 3 * i) % 64 for i in range(size)), seed=5 + n)
+        for n, size in enumerate(sizes)
+    ]
+
+
+def written_out(plan, images, units, weights) -> Vectors:
+    """The loop as anybody would write it for one machine: a batch, D's step, G's step."""
+    networks, loss = Networks(plan), LOSSES[plan.loss]
+    networks.load(weights)
+    g, d = networks.generator.train(), networks.discriminator.train()
+    betas = plan.beta1, plan.beta2
+    g_adam = torch.optim.Adam(g.parameters(), plan.learning_rate_g, betas, fused=True)
+    d_adam = torch.optim.Adam(d.parameters(), plan.learning_rate_d, betas, fused=True)
+    sums, total = {g: [], d: []}, 0
+    for unit in units:
+        random = torch.Generator().manual_seed(unit.seed)
+        if plan.contribution == "gradient":
+            networks.settle()
+        for indices in np.array_split(np.array(unit.indices), plan.batches_of(unit.images)):
+            real = images.batch(indices)
+            if plan.mirror:
+                flipped = torch.rand(len(real), 1, 1, 1, generator=random) < 0.5
+                real = torch.where(flipped, real.flip(-1), real)
+            real = real.contiguous(memory_format=torch.channels_last)
+            fake = g(torch.randn(len(real), plan.latent_dim, 1, 1, generator=random))
+            for network, adam, value in (
+                (d, d_adam, lambda real=real, fake=fake: loss.discriminator(d(real), d(fake.detach()))),
+                (g, g_adam, lambda fake=fake: loss.generator(d(fake))),
+            ):
+                with frozen(d) if network is g else nullcontext():
+                    found = torch.autograd.grad(value(), list(network.parameters()))
+                if plan.contribution == "gradient":
+                    before = sums[network] or [torch.zeros_like(p) for p in network.parameters()]
+                    sums[network] = [a.add(b, alpha=len(real)) for a, b in zip(before, found, strict=True)]
+                    continue
+                for parameter, gradient in zip(network.parameters(), found, strict=True):
+                    parameter.grad = torch.empty_like(parameter).copy_(gradient)
+                adam.step()
+            total += len(real)
+    if plan.contribution == "gradient":
+        return Vectors(*(torch.cat([t.reshape(-1) for t in sums[net]]) / total for net in (g, d)))
+    after = networks.read()
+    return Vectors(*(after.part(part) - weights.part(part) for part in PARTS))
+
+
+def same(a: Vectors, b: Vectors) -> bool:
+    return all(torch.equal(a.part(part), b.part(part)) for part in PARTS)
+
+
+@pytest.mark.parametrize("kind", ["local_steps", "gradient"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_step_gives_bit_for_bit_what_the_loop_written_out_gives(plan_of, name, kind):
+    plan = plan_of(name, kind)
+    images, units, weights = images_for(plan), units_of(20, 17), initial_weights(plan)
+    vectors, _ = contribute(plan, Networks(plan), images, units, weights)
+    assert same(vectors, written_out(plan, images, units, weights))
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    """CUDA's recorder: it keeps the step with the memory that it was recorded with, and runs it again on that."""
+    seen = SimpleNamespace(recorded=0, replayed=0, waited=0)
+
+    class Graph:
+        def replay(self) -> None:
+            seen.replayed += 1
+            self.run()
+
+    class Event:
+        def record(self, stream: object) -> None: ...
+
+        def synchronize(self) -> None:
+            seen.waited += 1
+
+    class Recording:
+        def __init__(self, graph: Graph) -> None:
+            self.graph = graph
+
+        def __enter__(self) -> None:
+            seen.recorded += 1
+            seen.graph = self.graph
+
+        def __exit__(self, *_: object) -> None:
+            seen.graph = None
+
+    real = gradients.Pass._step
+
+    def step(self, *held: torch.Tensor) -> None:
+        if graph := getattr(seen, "graph", None):
+            graph.run = lambda: real(self, *held)
+        real(
+            self, *held
+        )  # a recording computes nothing: this one does, and whoever forgets to start afresh is found out
+
+    monkeypatch.setattr(gradients.Pass, "_step", step)
+    for module in (captured, gradients):
+        monkeypatch.setattr(module, "is_recorded", lambda device: True)
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", Recording)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["local_steps", "gradient"])
+@pytest.mark.parametrize("name", ["demo", "better"])
+def test_recorded_steps_give_the_same_lease_after_lease(plan_of, recorder, name, kind):
+    """Whatever recording and earlier leases have done to weights, optimisers and sums is undone; a step is recorded once for
+    each size of batch.
+    """
+    plan = plan_of(name, kind)
+    images, networks = images_for(plan), Networks(plan)
+    for units in (units_of(20, 17), units_of(17), units_of(20, 20)):
+        weights = initial_weights(plan.model_copy(update={"seed": units[0].images}))
+        vectors, measures = contribute(plan, networks, images, units, weights)
+        assert same(vectors, written_out(plan, images, units, weights))
+        assert measures.images == sum(unit.images for unit in units)
+    assert recorder.recorded == 3  # twice 10 of twenty; 9 and 8 of seventeen
+    assert recorder.replayed == 10
+
+
+def test_another_plan_is_recorded_anew(plan_of, recorder):
+    """Rates are written into what was recorded."""
+    plan = plan_of("demo", "local_steps")
+    images, networks, weights = images_for(plan), Networks(plan), initial_weights(plan)
+    contribute(plan, networks, images, units_of(16), weights)
+    faster = plan.model_copy(update={"learning_rate_g": 0.01})
+    vectors, _ = contribute(faster, networks, images, units_of(16), weights)
+    assert recorder.recorded == 2
+    assert same(vectors, written_out(faster, images, units_of(16), weights))
+
+
+def test_steps_are_not_started_far_ahead_of_what_is_done(plan_of, recorder):
+    """A GPU that hangs would look busy."""
+    plan = plan_of("demo", "local_steps")
+    contribute(plan, Networks(plan), images_for(plan), units_of(8 * 12), initial_weights(plan))
+    assert recorder.replayed == 12
+    assert recorder.waited == 12 - AHEAD
+    assert WARM_UP >= 3  # as PyTorch's own pages ask for, so that optimisers have their memory
