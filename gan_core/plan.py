@@ -33,9 +33,7 @@ FIXED = frozenset(
 )
 
 
-STRETCH = (
-    3.0  # times the target that a round may take so that a slow machine can take part; who is slower isn't waited for
-)
+STRETCH = 3.0  # times the target that a round may take for a slow machine; who is slower still isn't waited for
 
 
 class Plan(BaseModel):

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from gan_core.data.images import ImageSet
+from gan_core.devices.captured import Captured, is_recorded
+from gan_core.devices.precision import computing, set_float32
 from gan_core.layout import PARTS, Vectors
-from gan_core.networks.captured import Captured, is_recorded
 from gan_core.networks.inputs import Batch, blank, sizes_of, unit_by_unit
 from gan_core.networks.losses import LOSSES, Loss
 from gan_core.networks.models import Networks, flatten
 from gan_core.networks.optimiser import adam, start_afresh, step
-from gan_core.networks.precision import computing, set_float32
 from gan_core.plan import Plan
 from gan_core.policies.validation import edges
 from gan_core.units import Measures, WorkUnit

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import ParametrizationList
 
+from gan_core.devices.hardware import memory_format
 from gan_core.layout import PARTS, Layout, Part, TensorSpec, Vectors
-from gan_core.networks.devices import memory_format
 from gan_core.plan import ModelName, Plan
 
 POWER_ITERATIONS = 15  # from a start that everybody knows to the largest singular value; PyTorch takes as many

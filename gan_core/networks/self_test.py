@@ -9,7 +9,7 @@ import logging
 import numpy as np
 
 from gan_core.data.images import ImageSet
-from gan_core.networks.devices import CPU, TOGETHER, choices, forget_memory, in_words, known_fault
+from gan_core.devices.hardware import CPU, TOGETHER, choices, forget_memory, in_words, known_fault
 from gan_core.networks.gradients import Beat, contribute
 from gan_core.networks.models import Networks, initial_weights
 from gan_core.networks.recomputation import check

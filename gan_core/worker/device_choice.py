@@ -2,8 +2,8 @@
 
 import logging
 
+from gan_core.devices.hardware import CPU, choices, forget_memory, in_words, is_broken, is_out_of_memory
 from gan_core.errors import DeviceBroken
-from gan_core.networks.devices import CPU, choices, forget_memory, in_words, is_broken, is_out_of_memory
 from gan_core.networks.gradients import Beat
 from gan_core.networks.models import Networks
 from gan_core.networks.self_test import fitting

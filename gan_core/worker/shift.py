@@ -13,9 +13,9 @@ import torch
 from psycopg import Connection
 
 from gan_core.data.images import ImageSet, images_of, require_same_data
+from gan_core.devices.hardware import hardware
 from gan_core.errors import DeviceBroken, GanError, PayloadError, StoreError
 from gan_core.layout import Layout, Vectors
-from gan_core.networks.devices import hardware
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.optimiser import warm_up

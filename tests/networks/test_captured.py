@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from gan_core.data.images import ImageSet
+from gan_core.devices import captured
+from gan_core.devices.captured import AHEAD, WARM_UP
 from gan_core.layout import PARTS, Vectors
-from gan_core.networks import captured, gradients
-from gan_core.networks.captured import AHEAD, WARM_UP
+from gan_core.networks import gradients
 from gan_core.networks.gradients import contribute, frozen
 from gan_core.networks.losses import LOSSES
 from gan_core.networks.models import Networks, initial_weights

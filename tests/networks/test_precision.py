@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from gan_core.devices import precision
+from gan_core.devices.precision import computing, has_bfloat16
 from gan_core.layout import PARTS
-from gan_core.networks import precision
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, initial_weights
-from gan_core.networks.precision import computing, has_bfloat16
 from gan_core.networks.recomputation import check
 from gan_core.policies.sampling import cut_units
 

@@ -12,8 +12,9 @@ import torch
 from poll import wait_until
 
 from gan_core.coordinator.coordinator import Coordinator
+from gan_core.devices import hardware as devices
 from gan_core.errors import DeviceBroken
-from gan_core.networks import devices, self_test
+from gan_core.networks import self_test
 from gan_core.networks.models import Networks
 from gan_core.worker import shift as shifts
 from gan_core.worker.shift import Shift
