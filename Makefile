@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export CLASSGAN_HOME ?= $(CURDIR)/.classgan
 export CLASSGAN_OUTPUTS ?= $(CURDIR)/outputs
 
-.PHONY: help demo up dashboard export-grades check test test-quick rehearsal soak bench docs clean
+.PHONY: help demo up dashboard export-grades check test test-quick rehearsal soak bench gpu-check docs clean
 .DEFAULT_GOAL := help
 
 # `##@ …` is a heading of `make help`, `## …` behind a target its line there: 57 characters at most, for 80 columns.
@@ -51,6 +51,10 @@ soak: $(VENV)/installed-dev  ## a class in which things break; MINUTES=60 SEED=7
 
 bench: $(VENV)/installed-dev  ## speed, bytes and quality, as ratios measured in this run
 	@"$(BIN)/python" -m bench
+
+# At most eight minutes. Without a GPU, it goes through the same steps on the CPU.
+gpu-check: $(VENV)/installed-dev  ## is this machine's GPU right and fast? JSON=FILE
+	@"$(BIN)/python" -m bench.gpu_check $(if $(DEVICE),--device $(DEVICE)) $(if $(JSON),--json $(JSON))
 
 # Generated from the code: commands, plan, settings.
 docs: $(VENV)/installed-dev  ## rewrite the generated pages, build the site in site/

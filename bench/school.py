@@ -36,9 +36,9 @@ class School:
         return self.url.replace(f"//{OWNER}@", f"//{login}@")
 
     @contextmanager
-    def workers(self, *logins: str, threads: int = 1) -> Generator[list[Child]]:
+    def workers(self, *logins: str, threads: int = 1, device: str = "cpu") -> Generator[list[Child]]:
         """A shift for each login, in processes of their own, all of them looking for work when the block begins."""
-        calls = (("worker", self.student_url(login), login, self.cache, threads) for login in logins)
+        calls = (("worker", self.student_url(login), login, self.cache, threads, device) for login in logins)
         with children(*calls) as processes:
             self._wait_for(logins)
             yield processes

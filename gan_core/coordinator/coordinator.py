@@ -20,7 +20,7 @@ from gan_core.data.images import advice, images_of, next_units
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
 from gan_core.networks.models import layout_of
 from gan_core.networks.optimiser import warm_up
-from gan_core.networks.update import Aggregate, State, advance
+from gan_core.networks.update import Aggregate, State, advance, step_lengths
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import encode, payload_size
 from gan_core.store.coordinator import events, runs, trainings, unit_queue, versions
@@ -233,6 +233,7 @@ class Coordinator:
             Finished: a person paused or cancelled the training meanwhile.
         """
         number, quorum, started = self.state.iteration, self._opened.quorum, time.monotonic()
+        self._lengths.at_least = step_lengths(self.plan, self.state)
         round_ = Round(self.plan, self.layout, self.training_id, number, quorum, self._lengths, self._gates)
         arrivals = self.link.call(lambda c: unit_queue.arrival_seconds(c, self.training_id))
         deadline, moved = deadline_after(arrivals, self.plan), started

@@ -45,11 +45,13 @@ class Lengths:
     """The lengths (Euclidean norms) of this training's latest contributions: what an exploding one is told by.
 
     Only of those that entered the weights, and one voice a student: or whoever sends many tiny ones first could have
-    everybody else refused.
+    everybody else refused. A discriminator that is right about everything learns next to nothing for a while, and then again
+    something: what is as long as an ordinary step (`at_least`) counts as usual in any case.
     """
 
     def __init__(self) -> None:
         self._known: dict[Part, dict[str, deque[float]]] = {"generator": {}, "discriminator": {}}
+        self.at_least: Mapping[Part, float] = {}  # set before each round: `update.step_lengths`
 
     def check(self, vectors: Vectors) -> None:
         """Raises PayloadError if this contribution is EXPLODED times longer than usual."""
@@ -58,6 +60,7 @@ class Lengths:
                 continue
             # Of two students the one with longer contributions is the measure: the other can't have him refused.
             usual = statistics.median_high(statistics.median(own) for own in students.values())
+            usual = max(usual, self.at_least.get(part, 0.0))
             if (length := float(vectors.part(part).norm())) > EXPLODED * usual > 0:
                 raise PayloadError(
                     f"its {part} part has length {length:.3g}, more than {EXPLODED:g} times the usual {usual:.3g}"

@@ -1,12 +1,13 @@
 """The coordinator's state, and its step: weights and one aggregated contribution give the next weights."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gan_core.layout import PARTS, Vectors
+from gan_core.layout import PARTS, Part, Vectors
 from gan_core.networks.models import initial_weights
 from gan_core.networks.optimiser import adam, step
 from gan_core.plan import Plan
@@ -98,6 +99,19 @@ def _adam_step(plan: Plan, state: State, gradient: Vectors) -> None:
         step(optimiser, [weights], [gradient.part(part)])
         weights.grad = None
     state.steps += 1
+
+
+def step_lengths(plan: Plan, state: State) -> dict[Part, float]:
+    """How long (Euclidean) a contribution is that moves every weight by an ordinary step.
+
+    For local steps: one Adam step at its full rate. For a gradient: the root of Adam's mean square, 0 before its first step
+    (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1).
+    """
+    if plan.contribution == "local_steps":
+        rates: dict[Part, float] = {"generator": plan.learning_rate_g, "discriminator": plan.learning_rate_d}
+        return {part: rate * math.sqrt(len(state.weights.part(part))) for part, rate in rates.items()}
+    seen = 1 - plan.beta2**state.steps  # share of the mean that is not its start at 0
+    return {part: math.sqrt(float(state.moments[f"{part}.square"].sum()) / seen) if seen else 0.0 for part in PARTS}
 
 
 def tensors_of(state: State) -> dict[str, Tensor]:

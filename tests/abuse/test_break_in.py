@@ -158,6 +158,21 @@ def test_tiny_contributions_by_the_hundred_have_nobody_else_refused():
         lengths.check(exploding)
 
 
+def test_a_discriminator_that_learns_again_has_nobody_refused():
+    """It was right about everything for a while: the usual was next to nothing, and five honest ones suspended their student."""
+    lengths, again = Lengths(), Vectors(torch.ones(4), torch.full((4,), 0.0167))
+    for _ in range(ENOUGH):
+        lengths.remember("ada", {"generator": 2.0, "discriminator": 2.13e-5})
+    with pytest.raises(
+        PayloadError, match=r"its discriminator part has length 0\.0334, more than 100 times the usual 2\.13e-05"
+    ):
+        lengths.check(again)
+    lengths.at_least = {"generator": 0.02, "discriminator": 0.01}
+    lengths.check(again)
+    with pytest.raises(PayloadError, match="more than 100 times the usual"):
+        lengths.check(Vectors(torch.ones(4), torch.full((4,), 0.6)))
+
+
 def test_who_gives_back_what_was_just_claimed_gets_nothing_for_a_while(instructor, training, mallory, ada):
     """Each lease that comes back wakes everybody and stands in the history."""
     me = enrol(mallory)

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from deployments.prefect_settings import CLIENT, POOLS, PREFECT, SERVER, job_tem
 HTTP = httpx.Client(verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 INNER = "only-the-gate-knows-this"
 SECRETS = {name: f"the-secret-of-{name}" for name in ("instructor", "ada", "grace", "mallory", "alan")}
+BUSY = 30.0  # seconds that a server may answer 503, as Prefect's own client allows it to
 SHUT = (401, 403, 404)  # 404: what isn't yours isn't there
 SMALL = {"generator_width": 4, "discriminator_width": 4, "batch_size": 8, "images_per_unit": 16, "quorum": 48}
 SMALL |= {"iterations": 2, "latent_dim": 4, "evaluate_interval": 0, "codec": "float32"}
@@ -95,10 +97,13 @@ class Gate:
     def call(self, login: str, method: str, path: str, body: Any = None, secret: str | None = None) -> httpx.Response:
         """A request as this person; what is busy is asked again."""
         credential = (login, SECRETS[login] if secret is None else secret)
-        for _ in range(5):
-            answer = HTTP.request(method, f"{self.url}/api{path}", json=body, auth=credential, timeout=60)
-            if answer.status_code != 503:  # SQLite was locked
-                break
+
+        def ask() -> httpx.Response:
+            return HTTP.request(method, f"{self.url}/api{path}", json=body, auth=credential, timeout=60)
+
+        until = time.monotonic() + BUSY
+        while (answer := ask()).status_code == 503 and time.monotonic() < until:  # SQLite was locked
+            time.sleep(0.2)
         return answer
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from gan_core.layout import PARTS
+from gan_core.networks.gradients import contribute
 from gan_core.networks.inputs import batches
 from gan_core.networks.losses import LOSSES
 from gan_core.networks.models import Networks, initial_weights
 from gan_core.networks.reference import train_local, train_plain
-from gan_core.networks.update import advance, aggregate_all, initial_state
+from gan_core.networks.update import advance, aggregate_all, initial_state, step_lengths
 from gan_core.policies.sampling import cut_units
 
 
@@ -107,3 +108,23 @@ def test_float16_weights_train_what_a_class_with_float16_weights_trains(tiny, di
     exact, rounded = train_local(tiny, digits), train_local(tiny.changed(weights_codec="float16"), digits)
     assert not torch.equal(exact.weights.generator, rounded.weights.generator)
     assert torch.allclose(exact.weights.generator, rounded.weights.generator, atol=5e-3)
+
+
+@pytest.mark.parametrize("kind", ["local_steps", "gradient"])
+def test_honest_contributions_are_about_as_long_as_an_ordinary_step(tiny, digits, kind):
+    """So a hundred times as much is none. A few steps, of a network that learns, are between a tenth and the whole way."""
+    plan, found = tiny.changed(contribution=kind, quorum=16, iterations=8), []
+
+    def watch(state, measures):
+        found.append((step_lengths(plan, state), state.weights.clone()))
+
+    train_local(plan, digits, watch)
+    lengths, weights = found[-2]
+    unit = next_unit(plan, digits, 7)
+    contribution, _ = contribute(plan, Networks(plan), digits, [unit], weights)
+    for part in PARTS:
+        assert 0.1 * lengths[part] < float(contribution.part(part).norm()) < 10 * lengths[part], part
+
+
+def next_unit(plan, images, iteration):
+    return cut_units(plan, iteration * plan.quorum, len(images))[0][0]
