@@ -1,6 +1,7 @@
-# `make help` says what there is. Everything happens in .venv; an existing one is used as it is.
+# `make help` says what there is. Everything happens in .venv; an existing one is used as it is. Another Python, as in
+# `make test PYTHON=python3.13`, has a folder of its own beside it.
 PYTHON ?= python3
-VENV   := .venv
+VENV   := .venv$(if $(filter-out python3 python,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
 BIN    := $(VENV)/bin
 export CLASSGAN_HOME ?= $(CURDIR)/.classgan
 export CLASSGAN_OUTPUTS ?= $(CURDIR)/outputs

@@ -1,6 +1,8 @@
 """The files around the code say the same as the code: licence, version, changelog, workflows, hooks."""
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -118,3 +120,19 @@ def test_make_help_fits_a_terminal():
     phony = re.search(r"^\.PHONY: (.+)$", text_of("Makefile"), flags=re.MULTILINE)
     assert {name for name, _ in lines} == set(phony[1].split())
     assert not [line for _, line in lines if len(line) > 80 - len("  make export-grades   ")]
+
+
+def test_another_python_gets_an_environment_of_its_own():
+    """Or `make test PYTHON=python3.13` would run the tests with whatever made `.venv`."""
+
+    def planned(*words: str) -> str:
+        clean = {
+            k: v for k, v in os.environ.items() if not k.startswith("MAKE")
+        }  # what this test's own `make` was told
+        command = ["make", "-n", "test", *words]
+        done = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()[-1]
+
+    assert planned().startswith('".venv/bin/python" -m pytest')
+    assert planned("PYTHON=python3.13").startswith('".venv-python3.13/bin/python" -m pytest')
+    assert planned("PYTHON=/usr/bin/python3").startswith('".venv/bin/python" -m pytest')
