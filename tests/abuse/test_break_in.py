@@ -186,6 +186,22 @@ def test_who_gives_back_what_was_just_claimed_gets_nothing_for_a_while(instructo
     assert student.claim(mallory, *me) is not None
 
 
+def test_a_machine_speaks_of_its_own_device_only_and_not_without_end(instructor, training, mallory, ada):
+    theirs = enrol(ada)
+    assert (lease := student.claim(ada, *theirs)) is not None
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        student.change_device(mallory, *theirs, lease.id, "abacus", "computes on an abacus now")
+    me = enrol(mallory)
+    student.change_device(
+        mallory, *me, lease.id, "abacus", "computes on an abacus now"
+    )  # in the middle of somebody else's lease
+    assert (mine := student.claim(mallory, *me)) is not None
+    for n in range(20):
+        student.change_device(mallory, *me, mine.id, f"abacus {n}", "computes on an\x1b[31m abacus now")
+    told = instructor.execute("SELECT text FROM classgan.events WHERE kind = 'device'").fetchall()
+    assert told == [("mallory (desk) computes on an [31m abacus now.",)]
+
+
 def test_a_shift_whose_run_another_names_too_is_alive_as_long_as_one_of_them_is(instructor, mallory, ada):
     run = uuid4()
     student.register(ada, "desk", uuid4(), "cpu", {}, run)

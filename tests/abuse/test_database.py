@@ -88,6 +88,7 @@ def test_every_function_that_is_not_for_students_is_shut(mallory, instructor):
         f"student.{name}"
         for name in (
             "register",
+            "change_device",
             "claim",
             "read_training",
             "trainings",

@@ -38,6 +38,7 @@ ELSEWHERE = {
     "classgan submit": "tests/cli/test_queue_commands.py",
     "make demo": "tests/acceptance/test_demo.py",
     "make test": "tests/house/test_pages.py",
+    "make gpu-check": "tests/house/test_gpu_check.py",
     "curl --cacert": "tests/server/service/test_trainings.py",
 }
 SHELL = ("|", ">", ">>", "&&")  # where a call ends
