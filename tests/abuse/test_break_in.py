@@ -188,14 +188,15 @@ def test_who_gives_back_what_was_just_claimed_gets_nothing_for_a_while(instructo
 
 def test_a_machine_speaks_of_its_own_device_only_and_not_without_end(instructor, training, mallory, ada):
     theirs = enrol(ada)
-    assert (lease := student.claim(ada, *theirs)) is not None
+    lease = student.claim(ada, *theirs)
+    assert lease is not None
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         student.change_device(mallory, *theirs, lease.id, "abacus", "computes on an abacus now")
     me = enrol(mallory)
-    student.change_device(
-        mallory, *me, lease.id, "abacus", "computes on an abacus now"
-    )  # in the middle of somebody else's lease
-    assert (mine := student.claim(mallory, *me)) is not None
+    in_hers = "computes on an abacus now"  # in the middle of somebody else's lease
+    student.change_device(mallory, *me, lease.id, "abacus", in_hers)
+    mine = student.claim(mallory, *me)
+    assert mine is not None
     for n in range(20):
         student.change_device(mallory, *me, mine.id, f"abacus {n}", "computes on an\x1b[31m abacus now")
     told = instructor.execute("SELECT text FROM classgan.events WHERE kind = 'device'").fetchall()
