@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
@@ -81,9 +82,15 @@ class Gates:
     def __init__(self) -> None:
         self._lately: dict[str, dict[int, bool]] = defaultdict(dict)  # by student: contribution → whether it was odd
 
-    def refusals(self, plan: Plan, sketches: Sequence[Sketch]) -> dict[int, str]:
-        """Contribution → reason, for those of a round that are to be refused. May be asked again as a round grows."""
-        found = findings(plan, sketches)
+    def refusals(
+        self, plan: Plan, sketches: Sequence[Sketch], at_least: Mapping[Part, float] = MappingProxyType({})
+    ) -> dict[int, str]:
+        """Contribution → reason, for those of a round that are to be refused. May be asked again as a round grows.
+
+        Args:
+            at_least: a length that is never too long, by part: an ordinary step's (`update.step_lengths`).
+        """
+        found = findings(plan, sketches, at_least)
         for sketch in sketches:
             lately = self._lately[sketch.student]
             lately[sketch.contribution] = sketch.contribution in found
@@ -100,7 +107,9 @@ class Gates:
         return sum(lately) >= max(OFTEN, len(lately) / 2)
 
 
-def findings(plan: Plan, sketches: Sequence[Sketch]) -> dict[int, Finding]:
+def findings(
+    plan: Plan, sketches: Sequence[Sketch], at_least: Mapping[Part, float] = MappingProxyType({})
+) -> dict[int, Finding]:
     """What is odd about each of a round's contributions that don't look like the others; of several things the worst."""
     found: list[tuple[int, Finding]] = []
     if not sketches:
@@ -109,24 +118,35 @@ def findings(plan: Plan, sketches: Sequence[Sketch]) -> dict[int, Finding]:
         part: F.normalize(torch.stack([sketch.directions[part] for sketch in sketches]).float(), dim=1)
         for part in sketches[0].directions
     }
-    for part in PARTS:
-        found += _copies(part, sketches, directions[part] @ directions[part].T)
+    found += _copies(sketches, directions)
     if len({sketch.student for sketch in sketches}) >= STUDENTS:
-        found += _odd_directions(plan, sketches, directions) + _odd_lengths(plan, sketches)
+        found += _odd_directions(plan, sketches, directions) + _odd_lengths(plan, sketches, at_least)
     return dict(sorted(found, key=lambda pair: pair[1].certain))
 
 
-def _copies(part: Part, sketches: Sequence[Sketch], cosines: Tensor) -> list[tuple[int, Finding]]:
-    """Those that repeat an earlier one."""
-    count, apart = len(sketches), 1 - cosines
-    pairs = apart[*torch.triu_indices(count, count, 1)]
-    if len(pairs) < 3:  # of two contributions nobody knows how much they usually differ
+def _copies(sketches: Sequence[Sketch], directions: Mapping[Part, Tensor]) -> list[tuple[int, Finding]]:
+    """Those that repeat an earlier one, in both parts: of a discriminator that has learnt all it can, honest ones may be as near."""
+    nearest: list[tuple[Part, Tensor, float]] = []
+    repeats = torch.ones(len(sketches), len(sketches), dtype=torch.bool)
+    near = ~repeats  # in one part at least
+    for part, rows in directions.items():
+        apart = 1 - rows @ rows.T
+        pairs = apart[*torch.triu_indices(len(sketches), len(sketches), 1)]
+        if len(pairs) < 3:  # of two contributions nobody knows how much they usually differ
+            return []
+        limit = min(COPY, NEARER * float(pairs.median()))
+        if (
+            limit < ROUNDING
+        ):  # a discriminator that is wrong about every image asks for the same whatever the images are
+            continue
+        nothing = torch.tensor([sketch.lengths[part] == 0 for sketch in sketches])  # has no direction to be compared
+        near |= apart < limit
+        repeats &= (apart < limit) | (nothing[:, None] & nothing)
+        nearest.append((part, apart, limit))
+    if not nearest:
         return []
-    limit = min(COPY, NEARER * float(pairs.median()))
-    if limit < ROUNDING:  # a discriminator that is wrong about every image asks for the same whatever the images are
-        return []
-    found = []
-    for i, j in (apart < limit).nonzero().tolist():
+    found, (part, apart, limit) = [], nearest[0]
+    for i, j in (repeats & near).nonzero().tolist():
         sketch, other = sketches[i], sketches[j]
         if sketch.contribution > other.contribution:
             reason = (
@@ -137,7 +157,7 @@ def _copies(part: Part, sketches: Sequence[Sketch], cosines: Tensor) -> list[tup
     return found
 
 
-def _odd_lengths(plan: Plan, sketches: Sequence[Sketch]) -> list[tuple[int, Finding]]:
+def _odd_lengths(plan: Plan, sketches: Sequence[Sketch], at_least: Mapping[Part, float]) -> list[tuple[int, Finding]]:
     """Those that are much longer than the others, for as many images; and those of which both networks' parts are much shorter.
 
     One part alone may be as short as it likes: a hinge discriminator that is right about all of a unit's images learns nothing
@@ -157,7 +177,7 @@ def _odd_lengths(plan: Plan, sketches: Sequence[Sketch]) -> list[tuple[int, Find
         limit = max(math.log(TIMES), SPREADS * spread)
         for sketch, size, log in zip(sketches, sizes, logs, strict=True):
             usual = math.exp(middle) * size
-            if log > middle + limit:
+            if log > middle + limit and sketch.lengths[part] > at_least.get(part, 0.0):
                 reason = (
                     f"its {part} part has length {sketch.lengths[part]:.3g}, for {sketch.images} images of this round {usual:.3g} is usual "
                     f"and at most {usual * math.exp(limit):.3g} is taken; {ADVICE}"

@@ -150,7 +150,9 @@ class Round:
             if self._exploded:
                 return True
             self._odd = exploding
-        self._odd = self._odd or self._gates.refusals(self._plan, [sketch for _, sketch in self._taken.values()])
+        self._odd = self._odd or self._gates.refusals(
+            self._plan, [sketch for _, sketch in self._taken.values()], self._lengths.at_least
+        )
         if not self._odd:
             self._add(connection, sorted(self._known))
             for arrival, sketch in self._taken.values():

@@ -240,3 +240,29 @@ def test_where_all_ask_for_the_very_same_nobody_has_copied(layout, plan, student
 
     round_ = [s.sketch(f"student{n % students}", same()) for n in range(8)]
     assert not findings(plan, round_)
+
+
+def test_what_is_no_longer_than_an_ordinary_step_is_never_too_long(layout, plan):
+    """A discriminator that is right about everything: what it learns is rounding, and one unit's may be many times another's."""
+    s = Students(layout)
+    round_ = [s.sketch(f"s{n}", networks(s.honest(), 1e-9)) for n in range(4)]
+    round_ += [s.sketch("grace", networks(s.honest(), 6e-9))]
+    assert set(findings(plan, round_)) == {round_[-1].contribution}
+    assert not findings(plan, round_, dict.fromkeys(PARTS, 0.001))
+    long = s.sketch("mallory", networks(s.honest(), 1e3))
+    assert set(findings(plan, [*round_, long], dict.fromkeys(PARTS, 0.001))) == {long.contribution}
+
+
+def test_two_discriminators_that_ask_for_the_same_have_not_copied_while_their_generators_differ(layout, plan):
+    s = Students(layout)
+    round_ = [s.sketch(f"s{n}", s.honest()) for n in range(4)]
+    twins = [s.honest() for _ in range(2)]
+    twins[1].discriminator = twins[0].discriminator * 1.01
+    assert not findings(plan, [*round_, *(s.sketch(f"t{n}", twin) for n, twin in enumerate(twins))])
+
+
+def test_who_copies_where_the_discriminator_learns_nothing_is_found(layout, plan):
+    s = Students(layout)
+    made = [Vectors(v.generator, 0 * v.discriminator) for v in (s.honest() for _ in range(4))]
+    round_ = [s.sketch(f"s{n}", vectors) for n, vectors in enumerate([*made, made[0]])]
+    assert set(findings(plan, round_)) == {round_[-1].contribution}

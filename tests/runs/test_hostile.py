@@ -133,9 +133,9 @@ def test_a_connection_that_breaks_while_refusing_changes_nothing(classroom, plan
 
     judge, answers = Gates.refusals, []
 
-    def undecided(gates, plan, sketches):
+    def undecided(gates, plan, sketches, at_least):
         """Asked again after it found something, it finds nothing: whatever was found must not be forgotten."""
-        answers.append({} if answers and answers[-1] else judge(gates, plan, sketches))
+        answers.append({} if answers and answers[-1] else judge(gates, plan, sketches, at_least))
         return answers[-1]
 
     monkeypatch.setattr(unit_queue, "refuse", breaking)
