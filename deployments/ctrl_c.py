@@ -11,12 +11,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-NAMES = (
-    "SIGINT",
-    "SIGTERM",
-    "SIGHUP",
-    "SIGBREAK",
-)  # Ctrl-C, a polite kill, a closed window, Ctrl-Break: what a system has
+# Ctrl-C, a polite kill, a closed window, Ctrl-Break: what a system has of them.
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 
 OWN_GROUP: dict[str, Any]  # options of Popen
 if sys.platform == "win32":

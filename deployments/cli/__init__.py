@@ -31,7 +31,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(
             stream, TextIOWrapper
-        ):  # a pipe of a Windows code page has no arrows: a question mark is no traceback
+        ):  # a Windows code page may lack a character: a question mark is no traceback
             stream.reconfigure(errors="replace")
     try:
         app()

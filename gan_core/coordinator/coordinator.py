@@ -305,10 +305,8 @@ class Coordinator:
         """
         assert self._aggregate is not None, "gather comes first"
         self._step()
-        iteration, nothing = (
-            self.state.iteration,
-            "" if gathered.images else "no contribution to this iteration was usable",
-        )
+        iteration = self.state.iteration
+        nothing = "" if gathered.images else "no contribution to this iteration was usable"
         refused = gathered.exploded or nothing
         if not refused:
             advance(self.plan, self.state, self._aggregate, self._opened.position)

@@ -135,9 +135,7 @@ def _copies(sketches: Sequence[Sketch], directions: Mapping[Part, Tensor]) -> li
         if len(pairs) < 3:  # of two contributions nobody knows how much they usually differ
             return []
         limit = min(COPY, NEARER * float(pairs.median()))
-        if (
-            limit < ROUNDING
-        ):  # a discriminator that is wrong about every image asks for the same whatever the images are
+        if limit < ROUNDING:  # a discriminator that is wrong about every image asks for the same whatever they are
             continue
         nothing = torch.tensor([sketch.lengths[part] == 0 for sketch in sketches])  # has no direction to be compared
         near |= apart < limit

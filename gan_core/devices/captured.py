@@ -37,16 +37,16 @@ class Captured:
         """Record the step for batches of this size, with these tensors, unless that was done. Runs it, too."""
         if not is_recorded(self._device) or len(tensors[0]) in self._graphs:
             return
-        held = list(tensors)
-        aside = torch.cuda.Stream(self._device)
-        aside.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UP):
+        held, graph = list(tensors), torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device):  # streams are those of the current one, which is the first GPU elsewhere
+            aside = torch.cuda.Stream(self._device)
+            aside.wait_stream(torch.cuda.current_stream(self._device))
+            with torch.cuda.stream(aside):
+                for _ in range(WARM_UP):
+                    self._step(*held)
+            torch.cuda.current_stream(self._device).wait_stream(aside)
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # another thread may use another GPU
                 self._step(*held)
-        torch.cuda.current_stream(self._device).wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step(*held)
         self._graphs[len(held[0])] = graph, held
 
     def __call__(self, tensors: Sequence[Tensor]) -> None:
@@ -55,10 +55,11 @@ class Captured:
             self._step(*tensors)
             return
         graph, held = self._graphs[len(tensors[0])]
-        for mine, given in zip(held, tensors, strict=True):
-            mine.copy_(given, non_blocking=True)
-        graph.replay()
-        self._keep_pace()
+        with torch.cuda.device(self._device):
+            for mine, given in zip(held, tensors, strict=True):
+                mine.copy_(given, non_blocking=True)
+            graph.replay()
+            self._keep_pace()
 
     def _keep_pace(self) -> None:
         """Wait for an earlier step: who is told of steps that are only queued would take a GPU that hangs for a busy one."""

@@ -13,10 +13,8 @@ OLD_GPU = (  # the last builds with kernels for Maxwell, Pascal and Volta: pytor
     "PyTorch has no kernels for this GPU in this build: pip install 'torch==2.14.*' --index-url "
     "https://download.pytorch.org/whl/cu126 has them for GTX 900 and 1000, Tesla P and V"
 )
-WRONG_ON_MPS = (
-    (2, 9),
-    (2, 13),
-)  # from, below: batch norm's gradients may be wrong there (pytorch issues 175189, 192303)
+# From, below: batch norm's gradients may be wrong there (pytorch issues 175189, 192303).
+WRONG_ON_MPS = ((2, 9), (2, 13))
 
 
 def hardware() -> dict[str, object]:

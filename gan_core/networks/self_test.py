@@ -18,6 +18,8 @@ from gan_core.units import WorkUnit
 
 log = logging.getLogger("classgan.self_test")
 
+# What devices raise, an AssertionError where there is no CUDA at all. Whatever a beat raises is no fault of theirs.
+DEVICE_FAULTS = (RuntimeError, AssertionError, ValueError, MemoryError)
 STEPS, BATCH = 4, 8  # of the comparison with the CPU, which shall take a second or two there
 MOST = 64  # images of the set that is made up
 
@@ -42,7 +44,7 @@ def fitting(
             unfit[device] = known_fault(device) or next(
                 filter(None, (fault_of(plan, one, beat) for one in networks)), ""
             )
-        except Exception as exc:  # noqa: BLE001  drivers raise anything, and an AssertionError where there is no CUDA at all
+        except DEVICE_FAULTS as exc:
             unfit[device] = in_words(exc)
             forget_memory(device)
         if not unfit[device]:

@@ -40,7 +40,7 @@ def register(
 
 
 def change_device(connection: Connection, worker: int, boot: UUID, lease: int, device: str, why: str) -> None:
-    """Say that this machine goes on with another device than it was registered with, and why, in the middle of a lease."""
+    """Say that this machine goes on with another device than it was registered with, and why the other isn't used, in the middle of a lease."""
     connection.execute("SELECT student.change_device(%s, %s, %s, %s, %s)", (worker, boot, lease, device, why))
 
 

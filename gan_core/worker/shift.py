@@ -260,8 +260,9 @@ class Shift:
                 if not self._devices.goes_on_after(fault):
                     raise
                 del first, more
-                training.networks = ()  # their memory is needed now
+                self._prepared, training.networks = {}, ()  # their memory is needed now
                 training.networks = self._networks(plan, lease)
+                self._prepared = {lease.training_id: training}
             else:
                 return vectors, trail, measures
 
@@ -271,7 +272,7 @@ class Shift:
         networks = self._devices.fit(plan, self._beat_of(lease), another)
         if self._devices.device != self.device:
             self.device = self._devices.device
-            why = f"computes on {self.device} now. {self._devices.why}".rstrip(". ")
+            why = self._devices.why
             self._main.call(lambda c: student.change_device(c, self.worker, self.boot, lease.id, self.device, why))
         return networks
 

@@ -191,16 +191,15 @@ def test_a_machine_speaks_of_its_own_device_only_and_not_without_end(instructor,
     lease = student.claim(ada, *theirs)
     assert lease is not None
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        student.change_device(mallory, *theirs, lease.id, "abacus", "computes on an abacus now")
+        student.change_device(mallory, *theirs, lease.id, "abacus", "for fun")
     me = enrol(mallory)
-    in_hers = "computes on an abacus now"  # in the middle of somebody else's lease
-    student.change_device(mallory, *me, lease.id, "abacus", in_hers)
+    student.change_device(mallory, *me, lease.id, "abacus", "in the middle of somebody else's lease")
     mine = student.claim(mallory, *me)
     assert mine is not None
     for n in range(20):
-        student.change_device(mallory, *me, mine.id, f"abacus {n}", "computes on an\x1b[31m abacus now")
+        student.change_device(mallory, *me, mine.id, f"abacus {n}", f"\x1b[31m word {n}")
     told = instructor.execute("SELECT text FROM classgan.events WHERE kind = 'device'").fetchall()
-    assert told == [("mallory (desk) computes on an [31m abacus now.",)]
+    assert told == [("mallory (desk) computes on abacus 0 now.  [31m word 0.",)]
 
 
 def test_a_shift_whose_run_another_names_too_is_alive_as_long_as_one_of_them_is(instructor, mallory, ada):

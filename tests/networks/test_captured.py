@@ -114,7 +114,8 @@ def recorder(monkeypatch):
             seen.waited += 1
 
     class Recording:
-        def __init__(self, graph: Graph) -> None:
+        def __init__(self, graph: Graph, capture_error_mode: str) -> None:
+            assert capture_error_mode == "thread_local"
             self.graph = graph
 
         def __enter__(self) -> None:
@@ -140,6 +141,7 @@ def recorder(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", Recording)
     monkeypatch.setattr(torch.cuda, "Event", Event)

@@ -17,10 +17,11 @@ from gan_core.errors import DeviceBroken
 from gan_core.networks import self_test
 from gan_core.networks.models import Networks
 from gan_core.worker import shift as shifts
-from gan_core.worker.shift import Shift
+from gan_core.worker.device_choice import DeviceChoice
+from gan_core.worker.shift import LeaseLost, Shift
 
 Spoil = Callable[[Networks, Callable[[], tuple]], tuple]
-REAL, REAL_IS_BROKEN = shifts.contribute, devices.is_broken
+REAL = shifts.contribute
 
 
 @pytest.fixture
@@ -276,3 +277,15 @@ def test_the_cpu_is_always_the_last_choice(monkeypatch, gpus, apple, wanted, fou
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: apple)
     assert devices.choices(wanted) == found
+
+
+def test_a_lease_that_is_lost_during_the_self_test_is_no_fault_of_the_device(tiny):
+    choice = DeviceChoice("cpu:1")
+
+    def lost() -> None:
+        raise LeaseLost("another machine was faster")
+
+    with pytest.raises(LeaseLost):
+        choice.fit(tiny, lost)
+    choice.fit(tiny, lambda: None)
+    assert (choice.device, choice.why) == ("cpu:1", "")
