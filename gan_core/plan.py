@@ -17,22 +17,10 @@ SamplerName = Literal["shuffled", "sequential", "stratified", "progressive"]
 
 # What a training is: it can't change once it has begun. Everything else may, from one iteration to the next.
 FIXED = frozenset(
-    {
-        "data",
-        "data_version",
-        "image_size",
-        "channels",
-        "background",
-        "mirror",
-        "model",
-        "latent_dim",
-        "generator_width",
-        "discriminator_width",
-    }
-    | {"loss", "contribution", "codec", "weights_codec", "sampler", "shards", "seed"}
+    {"data", "data_version", "image_size", "channels", "background", "mirror", "model", "latent_dim"}
+    | {"generator_width", "discriminator_width", "loss", "contribution", "codec", "weights_codec"}
+    | {"sampler", "shards", "seed"}
 )
-
-
 STRETCH = 3.0  # times the target that a round may take for a slow machine; who is slower still isn't waited for
 
 
@@ -90,7 +78,7 @@ class Plan(BaseModel):
         float, Field(gt=0, le=0.1, description="Adam's learning rate for the discriminator.")
     ] = 1e-3
     beta1: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the mean gradient, per step.")] = 0.5
-    beta2: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the squared gradient, per step.")] = 0.999
+    beta2: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the squared gradient, ≥ beta1².")] = 0.999
     batch_size: Annotated[
         int, Field(ge=2, le=4096, description="Images in one local step (or one micro-batch of a gradient).")
     ] = 32
@@ -341,10 +329,22 @@ class Plan(BaseModel):
 
     def changed(self, **values: Any) -> "Plan":
         """A copy with other values, validated. Raises PlanError with every fault, one line each."""
-        require_known(
-            str(values.get("hub_licence") or "")
-        )  # a plan that is stored may have any: it only costs the push
-        return checked_plan({**self.model_dump(), **values})
+        (plan := checked_plan({**self.model_dump(), **values})).require_new(before=self)
+        return plan
+
+    def require_new(self, before: "Plan | None" = None) -> None:
+        """Refuse what a stored plan may have and a new one may not, where it isn't as `before`.
+
+        With beta1² above beta2, Adam's steps have no bound (Reddi et al. 2018, arXiv:1904.09237). Raises PlanError.
+        """
+        if before is None or self.hub_licence != before.hub_licence:
+            require_known(self.hub_licence)
+        betas = self.beta1, self.beta2
+        if self.beta1**2 > self.beta2 and (before is None or betas != (before.beta1, before.beta2)):
+            raise PlanError(
+                f"beta2 is {self.beta2:g}, less than the square of beta1, {self.beta1:g}: Adam's steps would have no bound, and "
+                f"their results could not be checked. Set beta2 to {self.beta1**2:.3g} or more (0.999 is usual), or lower beta1."
+            )
 
     @property
     def fingerprint(self) -> str:

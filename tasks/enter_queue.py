@@ -1,7 +1,6 @@
 """Start a training by hand: at once if a place is free, through the queue if not."""
 
 from gan_core.errors import TrainingError
-from gan_core.licences import require_known
 from gan_core.plan import Plan
 from gan_core.scheduler.demand import Demand
 from gan_core.settings import settings
@@ -31,7 +30,7 @@ def enter_queue(name: str, plan: Plan, demand: Demand) -> str | None:
                 )
             return None
         running = sum(e.wanted.started for e in survey(connection, rules).entries.values())
-        require_known(plan.hub_licence)
+        plan.require_new()
         if demand == Demand() and running < rules.max_running:
             return None
         demand.require_possible(plan)

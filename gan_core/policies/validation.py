@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,13 +24,16 @@ ALWAYS = 10  # valid results in a row until which every result is checked
 OPENING = 5  # batches of the first stretch: rounding has not grown yet, so it must match closely
 ENDLESS = 1e9  # times the length of nothing: a number that can be stored
 
-OPENING_SHARE = 0.8  # of what the twin has of the opening; honest ones have 0.9 and more, copies at most 0.7
+OPENING_SHARE = (
+    0.8  # of what the twin has of the opening, at most the whole; honest ones have 0.9 and more, copies at most 0.7
+)
 LATER_SHARE = 0.5  # of what the twin has of a later stretch; who skipped it has next to nothing
 BLURRED = 0.1  # a stretch of which even the twin has less can't be judged
 LENGTH = 1.5  # times longer or shorter than recomputed, or a single tensor longer; honest ones differ by 0.1 and 0.2
 FAINT = (
     0.01  # times the root mean square of its part: a tensor below counts as so long, for it may be nothing but rounding
 )
+CHANCE = 2.0  # standard deviations that chance may add to a tensor's length
 ANGLE = 4.0  # times the twin's 1 - cosine; honest ones have at most 1.5 times, a gradient of half of the batches 20 times and more
 EXACT = 5e-4  # 1 - cosine below which nothing is asked: rounding of the int8 codec, twice
 
@@ -71,6 +75,18 @@ class Track:
         return torch.stack([after - before for before, after in pairwise(ends)])
 
 
+class TensorLength(NamedTuple):
+    """How long one tensor of a result is."""
+
+    length: float  # times the recomputed one's
+    numbers: int
+
+    def allowed(self, twin: "Likeness", name: str) -> float:
+        """How long it may be: where the twin strayed, lengths of few numbers vary by chance, those of n by 1/√n."""
+        usual = max(1.0, twin.tensors[name].length) if name in twin.tensors else 1.0
+        return LENGTH * usual * (1 + CHANCE * (1 - twin.cosine) / math.sqrt(self.numbers))
+
+
 @dataclass(frozen=True, slots=True)
 class Likeness:
     """How a result relates to a recomputed path, for one network."""
@@ -78,7 +94,7 @@ class Likeness:
     cosine: float
     length: float  # times the recomputed one's
     shares: tuple[float, ...]  # of each stretch that the result contains; 1 if it is the same
-    tensors: Mapping[str, float] = field(default_factory=dict)  # name → length, times the recomputed one's
+    tensors: Mapping[str, "TensorLength"] = field(default_factory=dict)  # by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +131,15 @@ def alike(result: Vectors, path: Track, layout: Layout) -> dict[Part, Likeness]:
     return found
 
 
-def tensor_lengths(mine: Tensor, theirs: Tensor, specs: Sequence[TensorSpec]) -> dict[str, float]:
-    """name → length of each tensor in `mine` (numbers,), times its length in `theirs`."""
+def tensor_lengths(mine: Tensor, theirs: Tensor, specs: Sequence[TensorSpec]) -> dict[str, TensorLength]:
+    """name → how long each tensor in `mine` (numbers,) is beside that in `theirs`."""
     faint = FAINT * float(theirs.square().mean().sqrt())
     lengths = {}
     for spec in specs:
-        at_least = faint * math.sqrt(spec.stop - spec.start)
-        usual = max(at_least, float(theirs[spec.start : spec.stop].norm()))
-        lengths[spec.name] = float(mine[spec.start : spec.stop].norm()) / usual if usual else 1.0
+        numbers = spec.stop - spec.start
+        usual = max(faint * math.sqrt(numbers), float(theirs[spec.start : spec.stop].norm()))
+        length = float(mine[spec.start : spec.stop].norm()) / usual if usual else 1.0
+        lengths[spec.name] = TensorLength(length, numbers)
     return lengths
 
 
@@ -157,14 +174,15 @@ def _fault(part: Part, mine: Likeness, twin: Likeness) -> str:
         allowed = max(EXACT, ANGLE * (1 - twin.cosine))
         if 1 - mine.cosine > allowed:
             return f"its {part} part has a cosine of {mine.cosine:.4f} with the recomputed one, at least {1 - allowed:.4f} is needed"
+    same = 1 - mine.cosine <= EXACT  # then stretches that can't be told apart, all in one direction, say nothing
     for number, (share, most) in enumerate(zip(mine.shares, twin.shares, strict=True)):
-        needed = (LATER_SHARE if number else OPENING_SHARE) * most
-        if most >= BLURRED and share < needed:
+        needed = (LATER_SHARE if number else OPENING_SHARE) * min(1.0, most)
+        if not same and most >= BLURRED and share < needed:
             which = f"stretch {number + 1} of {len(mine.shares)}"
             return f"its {part} part holds {max(0.0, share):.0%} of {which} of the recomputed steps, at least {needed:.0%} is needed"
-    for name, length in mine.tensors.items():
-        if length > (most := LENGTH * max(1.0, twin.tensors.get(name, 1.0))):
-            return f"its {name} is {length:.3g} times as long as recomputed, at most {most:.2f} is allowed"
+    for name, tensor in mine.tensors.items():
+        if tensor.length > (most := tensor.allowed(twin, name)):
+            return f"its {name} is {tensor.length:.3g} times as long as recomputed, at most {most:.2f} is allowed"
     return ""
 
 

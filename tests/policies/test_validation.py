@@ -140,6 +140,21 @@ def test_a_network_that_learns_nothing_accuses_nobody():
     assert judge({"discriminator": likeness(something, still)}).valid
 
 
+def test_a_twin_that_went_too_far_asks_for_no_more_than_the_whole():
+    """It may hold a stretch many times over, where stretches lie so close together that they can't be told apart."""
+    strayed = Likeness(0.7, 1.0, (0.85, 0.55))
+    twin = {"generator": replace(strayed, shares=(5.2, 300.0))}
+    assert judge({"generator": strayed}, twin).valid
+    assert not judge({"generator": replace(strayed, shares=(0.79, 0.55))}, twin).valid
+
+
+def test_who_came_to_the_same_point_is_not_asked_which_way():
+    """A discriminator whose hinge is satisfied only coasts: all its stretches have one direction, and shares of them mean nothing."""
+    arrived = Likeness(1 - 2e-14, 1.0, (1.1, 0.49, 0.05))
+    assert judge({"discriminator": arrived}).valid
+    assert not judge({"discriminator": replace(arrived, cosine=0.99)}).valid
+
+
 # Honest results
 
 

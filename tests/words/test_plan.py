@@ -115,3 +115,17 @@ def test_a_licence_that_the_hub_would_refuse_is_refused_and_a_stored_one_is_not(
         tiny.changed(hub_licence="cc-by4.0")
     stored = checked_plan({**tiny.model_dump(), "hub_licence": "banana"})
     assert stored.changed(iterations=9).iterations == 9
+
+
+def test_decays_of_which_no_result_could_be_checked_are_refused_and_stored_ones_are_not(tiny):
+    """Rounding alone made honest results 48 times as long, and 32 times shorter: their steps have no bound."""
+    with pytest.raises(
+        PlanError, match=r"beta2 is 0\.2, less than the square of beta1, 0\.5: .* Set beta2 to 0\.25 or more"
+    ):
+        tiny.changed(beta1=0.5, beta2=0.2)
+    assert tiny.changed(beta1=0.5, beta2=0.25).beta2 == 0.25
+    assert tiny.changed(beta1=0, beta2=0).beta2 == 0  # signs of gradients: each step has the same length
+    stored = checked_plan({**tiny.model_dump(), "beta1": 0.5, "beta2": 0.2})
+    assert stored.changed(iterations=9).iterations == 9
+    with pytest.raises(PlanError, match="square of beta1"):
+        stored.changed(beta1=0.6)

@@ -10,7 +10,7 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from gan_core.errors import TrainingError
-from gan_core.licences import require_known
+from gan_core.plan import checked_plan
 from gan_core.store.coordinator import versions
 from gan_core.units import TrainingState
 
@@ -59,9 +59,9 @@ def submit(
     Raises:
         TrainingError: another training has this name.
         DataError: the plan names a version of its data that doesn't exist.
-        PlanError: the plan names a licence that the hub doesn't know.
+        PlanError: it can't be trained, or has what a new plan may not have.
     """
-    require_known(plan.get("hub_licence", ""))
+    checked_plan(plan).require_new()
     if "@" in (version := plan.get("data_version", "")):
         versions.data_version(connection, version)
     row = connection.execute(
