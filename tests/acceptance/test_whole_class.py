@@ -157,13 +157,18 @@ def test_what_a_killed_class_had_started_and_not_yet_noted_is_ended_by_the_next(
     killed = LocalStack(tmp_path / "home", tmp_path / "outputs")
     killed._make_folders()
     killed._remember()
-    script = "import time; time.sleep(600)"
-    child = subprocess.Popen([sys.executable, "-c", script], env=killed.environment(), start_new_session=True)
+    script = "import time; print('here', flush=True); time.sleep(600)"
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], env=killed.environment(), start_new_session=True, stdout=subprocess.PIPE
+    )
     try:
+        assert child.stdout is not None
+        child.stdout.readline()  # a process has no environment for a moment: Linux tells it when the program is mapped
         LocalStack(tmp_path / "home", tmp_path / "outputs")._end_leftovers()
         child.wait(10)
     finally:
         child.kill()
+        child.communicate()
 
 
 def test_of_two_classes_that_choose_the_same_port_each_gets_a_server_of_its_own(
