@@ -8,9 +8,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
+from deployments.prefect_settings import POOLS, job_template
 from gan_core.errors import StackError
 
 
@@ -44,7 +45,7 @@ class PrefectApi:
             except urllib.error.HTTPError as exc:
                 if exc.code == 409:  # it is there already
                     return None
-                if exc.code == 503 and patience:  # its SQLite was locked: nothing was done
+                if exc.code in (500, 503) and patience:  # its database is away: nothing was done
                     time.sleep(patience)
                     continue
                 reason = exc.read().decode(errors="replace")[:500]
@@ -52,3 +53,27 @@ class PrefectApi:
             except (http.client.HTTPException, ValueError) as exc:
                 raise StackError(f"What answers at {self.url} is not Prefect: {exc}.") from exc
         return None
+
+    def make_pools(self) -> None:
+        for pool, kind in POOLS.items():
+            self("POST", "/work_pools/", {"name": pool, "type": kind, "base_job_template": job_template(kind)})
+
+    def start_training(self, name: str, plan: dict[str, Any]) -> str:
+        """Run `train` with this plan; returns the run's id."""
+        deployment = self("GET", "/deployments/name/train/train")
+        wanted = {"parameters": {"name": name, "plan": plan}, "state": {"type": "SCHEDULED"}}
+        return self("POST", f"/deployments/{deployment['id']}/create_flow_run", wanted)["id"]
+
+    def run_state(self, run_id: str) -> tuple[str, str]:
+        """Name and message of a flow run's state; "unknown" while Prefect doesn't answer."""
+        state = {}
+        with suppress(OSError, StackError):
+            state = self("GET", f"/flow_runs/{run_id}")["state"] or {}
+        return state.get("name", "unknown"), state.get("message") or ""
+
+    def crash_stale_runs(self) -> None:
+        """Runs that a killed or stopped stack left as running never will end by themselves: Prefect shall say so."""
+        stale = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}}}
+        for run in self("POST", "/flow_runs/filter", stale):
+            state = {"type": "CRASHED", "name": "Crashed", "message": "The class was stopped while this ran."}
+            self("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})

@@ -35,6 +35,7 @@ CLIENT = {
     "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
     "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
     "PREFECT_CLIENT_MAX_RETRIES": "20",
+    "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",  # what a server says whose database is away
     "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "1",  # who was refused in the same moment doesn't come back in the same one
     "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
     "PREFECT_TASKS_DEFAULT_NO_CACHE": "true",

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache as cache_of_calls
 from itertools import count
 from pathlib import Path
@@ -25,6 +26,7 @@ from filelock import FileLock
 from typer.testing import CliRunner
 from xdist.scheduler import LoadScopeScheduling
 
+from deployments import prefect_database
 from deployments.cli import app
 from deployments.cli.output import console
 from deployments.local.postgres import Postgres
@@ -141,23 +143,31 @@ def _not_your_class(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
 
 
 @pytest.fixture(scope="session")
-def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
-    """Makes a folder for a Prefect server in which its database is migrated already, which takes ten seconds of a core."""
+def class_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
+    """Makes a class's folder in which both databases are migrated already, which takes ten seconds of a core."""
     base = tmp_path_factory.getbasetemp()
-    kept = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "prefect-home"
+    kept = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "class-home"
 
-    def make(folder: Path) -> None:
+    def make(home: Path) -> None:
         with FileLock(f"{kept}.lock"):
             if not (kept / "done").exists():
-                where = {**clean_environment(), "PREFECT_HOME": str(kept)}
-                subprocess.run(
-                    [*PREFECT, "server", "database", "upgrade", "--yes"], env=where, check=True, capture_output=True
-                )
+                postgres = Postgres(kept / "postgres")
+                postgres.start()
+                migrate(postgres.url())
+                prefect_database.make_beside(postgres.url())
+                _migrate_prefects(postgres.url())
+                postgres.stop()
                 (kept / "done").touch()
-        folder.mkdir(parents=True)
-        shutil.copy(kept / "prefect.db", folder)
+        home.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cp", "-a", kept / "postgres", home], check=True)  # as it is, owners included
 
     return make
+
+
+def _migrate_prefects(url: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        where = {**clean_environment(), **prefect_database.settings_for(url), "PREFECT_HOME": folder}
+        subprocess.run([*PREFECT, "server", "database", "upgrade", "--yes"], env=where, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="session")
@@ -195,6 +205,24 @@ def _with_template(url: str) -> Iterator[str]:
     with psycopg.connect(url, autocommit=True) as connection:  # from now on only clones can be changed
         connection.execute("ALTER DATABASE template ALLOW_CONNECTIONS false")
     yield template
+
+
+@pytest.fixture(scope="session")
+def prefects_template(server: str) -> str:
+    """The same server, on which there is now a migrated template of Prefect's database, too."""
+    admin = server.replace("/template?", "/postgres?")
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS template_prefect WITH (FORCE)")
+        connection.execute("CREATE DATABASE template_prefect")
+    _migrate_prefects(server)
+    return server
+
+
+@pytest.fixture(scope="session")
+def prefects_records(prefects_template: str) -> Iterator[Callable[[], dict[str, str]]]:
+    """Makes a migrated database for a Prefect server; returns the settings that lead there."""
+    with ExitStack() as made:
+        yield lambda: prefect_database.settings_for(made.enter_context(clone_of(prefects_template, "_prefect")))
 
 
 @pytest.fixture

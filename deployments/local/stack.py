@@ -12,14 +12,16 @@ import sys
 import threading
 import time
 import urllib.error
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
 import psutil
 
+from deployments import prefect_database
 from deployments.local.notes import Notes, identity, is_process, no_class, notes_in
 from deployments.local.parts import Part, Process
 from deployments.local.postgres import Postgres
@@ -27,11 +29,9 @@ from deployments.local.processes import calmly, end, free_port, is_engine, stop_
 from deployments.prefect_api import PrefectApi
 from deployments.prefect_settings import (
     CLIENT,
-    POOLS,
     PREFECT,
     SERVER,
     clean_environment,
-    job_template,
     own_folders,
     prefect_file,
 )
@@ -75,7 +75,7 @@ class LocalStack:
         self.class_file = class_file
         self.postgres = Postgres(self.home / "postgres")
         self.parts: dict[str, Part] = {}
-        self.ui, self._is_up = "", False
+        self.ui, self.remark, self._is_up = "", "", False  # remark: what a person should know of this start
         self._port = 0
         self._mark = uuid4().hex  # in the environment of every process of this stack
         self._noted: Notes | None = None
@@ -91,8 +91,9 @@ class LocalStack:
         """URL of the class's database, as the instructor."""
         return (self.class_file.database_url if self.class_file else "") or self.postgres.url()
 
-    def _api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        return PrefectApi(self.environment())(method, path, body)
+    @property
+    def _api(self) -> PrefectApi:
+        return PrefectApi(self.environment())
 
     def __enter__(self) -> "LocalStack":
         try:
@@ -115,9 +116,6 @@ class LocalStack:
         self._take_folder()
         self._end_leftovers()
         self._remember()
-        if self.class_file is None:
-            self._say("starting the Prefect server")
-            self._serve()
         if self.class_file is None or not self.class_file.database_url:
             self._say("starting PostgreSQL")
             self.postgres.port = 0 if self.class_file is None else free_port(self.postgres.usual_port)
@@ -128,6 +126,10 @@ class LocalStack:
         if self.postgres.port:
             self.spawn("relay", [sys.executable, "-P", "-m", "deployments.server.relay", str(self.postgres.port)])
         self._remember()
+        self.remark = prefect_database.make_beside(self.database, self.home / "prefect")
+        if self.class_file is None:
+            self._say("starting the Prefect server")
+            self._serve()
         migrate(self.database)
         with connect(self.database) as connection:
             trainings.interrupt_all(connection)
@@ -136,13 +138,12 @@ class LocalStack:
         if self.class_file is not None:  # only now: it asks the database who may come in
             self.ui = self.class_file.public_server
             self._say("starting the class server")
-            self.spawn("prefect-server", [sys.executable, "-P", "-m", "deployments.server.serving"])
+            self._spawn_server([sys.executable, "-P", "-m", "deployments.server.serving"])
         self._await_server()
         self.parts["prefect-server"].was_well = True
-        self._crash_stale_runs()
+        self._api.crash_stale_runs()
         self._say("creating work pools and deployments, starting workers")
-        for pool, kind in POOLS.items():
-            self._api("POST", "/work_pools/", {"name": pool, "type": kind, "base_job_template": job_template(kind)})
+        self._api.make_pools()
         deploying = self.spawn(
             "deploy", [*PREFECT, "--no-prompt", "deploy", "--all", "--prefect-file", str(prefect_file())]
         )
@@ -216,15 +217,21 @@ class LocalStack:
             self.postgres.attach(notes.database)
         return self
 
-    def spawn(self, name: str, command: Sequence[str], student: str | None = None) -> Process:
-        """Start a part of this class; what it prints goes to its log."""
+    def spawn(
+        self,
+        name: str,
+        command: Sequence[str],
+        student: str | None = None,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> Process:
+        """Start a part of this class, with more in its environment; what it prints goes to its log."""
         log = self.logs / f"{name}.log"
 
         def launch() -> Process:
             with log.open("ab") as output:
                 return subprocess.Popen(
                     command,
-                    env=self.environment(student),
+                    env={**self.environment(student), **more},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -251,22 +258,11 @@ class LocalStack:
 
     def start_training(self, name: str, plan: dict[str, Any]) -> str:
         """Ask Prefect to run `train` with this plan; returns the run's id."""
-        deployment = self._api("GET", "/deployments/name/train/train")
-        return self._api(
-            "POST",
-            f"/deployments/{deployment['id']}/create_flow_run",
-            {
-                "parameters": {"name": name, "plan": plan},
-                "state": {"type": "SCHEDULED"},
-            },
-        )["id"]
+        return self._api.start_training(name, plan)
 
     def run_state(self, run_id: str) -> tuple[str, str]:
         """Name and message of a flow run's state; "unknown" while Prefect doesn't answer."""
-        state = {}
-        with suppress(OSError, StackError):
-            state = self._api("GET", f"/flow_runs/{run_id}")["state"] or {}
-        return state.get("name", "unknown"), state.get("message") or ""
+        return self._api.run_state(run_id)
 
     def stop(self) -> None:
         """Stop everything, in order: shifts submit their unit, then the coordinator, the servers and PostgreSQL end.
@@ -311,7 +307,7 @@ class LocalStack:
 
     def _make_folders(self) -> None:
         try:
-            prefect = self.home / "prefect"  # its database holds Secret blocks, with the key to them
+            prefect = self.home / "prefect"  # the key to Secret blocks
             for folder in (self.home, self.logs, self.outputs, prefect):
                 folder.mkdir(parents=True, exist_ok=True)
             for folder in (self.logs, prefect):
@@ -353,13 +349,6 @@ class LocalStack:
             if not (owner.isdigit() and psutil.pid_exists(int(owner))):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _crash_stale_runs(self) -> None:
-        """Runs that a killed or stopped stack left as running never will end by themselves: Prefect shall say so."""
-        stale = {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}}}
-        for run in self._api("POST", "/flow_runs/filter", stale):
-            state = {"type": "CRASHED", "name": "Crashed", "message": "The class was stopped while this ran."}
-            self._api("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
-
     def _notes(self) -> Notes:
         running = [part.process.pid for part in self.parts.values() if part.process and part.process.poll() is None]
         return Notes(
@@ -380,7 +369,11 @@ class LocalStack:
         """Start Prefect's own server, for a class that nobody else reaches."""
         self._port = free_port(settings().prefect_port)
         self.ui = f"http://127.0.0.1:{self._port}"
-        self.spawn("prefect-server", [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)])
+        self._spawn_server([*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(self._port)])
+
+    def _spawn_server(self, command: Sequence[str]) -> None:
+        """Of all parts, only the server enters Prefect's database."""
+        self.spawn("prefect-server", command, more=prefect_database.settings_for(self.database))
 
     def _await_server(self) -> None:
         """Until our own server answers. It takes its port some seconds after it was chosen: a class that starts beside

@@ -96,9 +96,6 @@ class ClassServer:
         database_url: str = "",
     ) -> None:
         self._app: App = app
-        # With SQLite, Prefect lets only 100 requests in at once and counts open websockets among them: a class of 25 workers,
-        # or one malicious student, would bring it to a stand. So these go to the API itself, past that count.
-        self._socket_app: App = app.api_app
         self._logins, self._inner_secret, self._body_bytes = logins, inner_secret, body_bytes
         self._inner = Inner(app, inner_secret)
         self._shifts = Shifts(self._inner)
@@ -220,8 +217,8 @@ class ClassServer:
             await send({"type": "websocket.close", "code": 1008})
             return
         session = _Session(self, scope["path"], receive)
-        inside = {**_with_authorization(scope, self._inner.authorization), "root_path": "/api"}  # as if mounted there
-        inner = asyncio.ensure_future(self._socket_app(inside, session.receive, send))
+        inside = _with_authorization(scope, self._inner.authorization)
+        inner = asyncio.ensure_future(self._app(inside, session.receive, send))
         watch = asyncio.ensure_future(session.until_over())
         try:
             await asyncio.wait({inner, watch}, return_when=asyncio.FIRST_COMPLETED)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("classgan.artifacts")
 
 STATUS_SECONDS = 10.0  # between two updates of progress and tables: each costs the Prefect server 0.1 s
-RETRIES = 2  # of a call: a locked SQLite passes, a server that is away isn't waited for
+RETRIES = 2  # of a call: a server that is away isn't waited for
 _shown_at: dict[str, float] = {}  # training → when its status was shown
 _progress: dict[str, UUID] = {}  # training → its progress artifact, which is updated
 

@@ -1,17 +1,14 @@
 """A class server with a real Prefect behind it, for all tests of abuse that want one."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from gated import Gate, gate_in
 
 
 @pytest.fixture(scope="session")
-def gate(tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], None]) -> Iterator[Gate]:
-    folder = tmp_path_factory.mktemp("gate")
-    prefect_home(folder / "server")
-    with gate_in(folder) as gate:
+def gate(tmp_path_factory: pytest.TempPathFactory, prefects_records: Callable[[], dict[str, str]]) -> Iterator[Gate]:
+    with gate_in(tmp_path_factory.mktemp("gate"), prefects_records()) as gate:
         yield gate
 
 

@@ -184,7 +184,7 @@ def test_a_student_does_not_fill_the_disk(gate):
 
 
 def test_of_thirty_heartbeats_in_the_same_moment_none_is_refused(gate):
-    """Prefect's SQLite lets one write at a time; of 30 at once it answered 26 with 503."""
+    """On SQLite, Prefect answered 26 of 30 at once with 503."""
     names = [STUDENTS[n % len(STUDENTS)] for n in range(30)]
     barrier = threading.Barrier(len(names))
 

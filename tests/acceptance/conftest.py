@@ -21,13 +21,13 @@ WORKERS = ("ada", "grace", "alan")
 
 @pytest.fixture(scope="session")
 def school(
-    tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State], prefect_home: Callable[[Path], None]
+    tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State], class_home: Callable[[Path], None]
 ) -> Iterator[School]:
     """Servers, a coordinator's worker and three students' workers, in a folder whose name has a space and that has modules
     called like ours: nobody imports those.
     """
     folder = tmp_path_factory.mktemp("a class")
-    prefect_home(folder / "home" / "prefect")
+    class_home(folder / "home")
     with LocalStack(folder / "home", folder / "outputs", WORKERS) as stack:
         put_modules_like_ours(stack.home)  # where coordinators and shifts will start
         yield School(stack, reference)
@@ -69,10 +69,10 @@ def story(school: School, plan: Plan) -> TrainingRecord:
 
 @pytest.fixture(scope="module")
 def campus(
-    tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State], prefect_home: Callable[[Path], None]
+    tmp_path_factory: pytest.TempPathFactory, reference: Callable[[Plan], State], class_home: Callable[[Path], None]
 ) -> Iterator[Campus]:
     folder = tmp_path_factory.mktemp("campus")
-    prefect_home(folder / "home" / "prefect")
+    class_home(folder / "home")
     with (
         hosts(*HOSTS) as network,
         fake_hub(network.address) as hub,

@@ -11,9 +11,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.rehearsal, pytest.mark.timeout(900)]
 SEED = 11
 
 
-def test_a_class_in_which_every_knob_changes_accuses_nobody_and_loses_nothing(tmp_path, prefect_home):
+def test_a_class_in_which_every_knob_changes_accuses_nobody_and_loses_nothing(tmp_path, class_home):
     """A minute of what `make soak CHANGES=1` does for as long as you like."""
-    prefect_home(tmp_path / "home" / "prefect")
+    class_home(tmp_path / "home")
     with changing_class(tmp_path) as school:
         restless = Restless(school, random.Random(SEED), training_seconds=600)
         restless.run(60)

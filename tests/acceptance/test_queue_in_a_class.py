@@ -24,9 +24,9 @@ ENDLESS = 10_000
 
 
 @pytest.fixture
-def four(tmp_path, reference, prefect_home):
+def four(tmp_path, reference, class_home):
     """Four machines, the servers, and the queue: what `classgan up --workers 4` keeps up."""
-    prefect_home(tmp_path / "home" / "prefect")
+    class_home(tmp_path / "home")
     with (
         LocalStack(tmp_path / "home", tmp_path / "outputs", ("ada", "grace", "alan", "hedy")) as stack,
         kept_queue(stack.database, lambda: reaching(stack)),

@@ -172,15 +172,16 @@ def test_what_a_killed_class_had_started_and_not_yet_noted_is_ended_by_the_next(
 
 
 def test_of_two_classes_that_choose_the_same_port_each_gets_a_server_of_its_own(
-    school, tmp_path, prefect_home, monkeypatch
+    school, tmp_path, class_home, monkeypatch
 ):
     """The port was free when it was chosen, and is taken some seconds later, by a server that answers every question."""
     other = LocalStack(tmp_path / "home", tmp_path / "outputs")
-    prefect_home(other.home / "prefect")
+    class_home(other.home)
     chosen = iter([int(school.stack.ui.rpartition(":")[2])])
     monkeypatch.setattr(stack, "free_port", lambda wished: next(chosen, None) or free_port(wished))
     try:
         other._make_folders()
+        other.postgres.start()
         other._serve()
         assert other.ui == school.stack.ui
         other._await_server()

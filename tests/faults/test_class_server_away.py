@@ -37,10 +37,8 @@ class Terminal:
 
 
 @pytest.fixture(scope="module")
-def gate(tmp_path_factory, prefect_home) -> Iterator[Gate]:
-    folder = tmp_path_factory.mktemp("gate")
-    prefect_home(folder / "server")
-    with gate_in(folder) as gate:
+def gate(tmp_path_factory, prefects_records) -> Iterator[Gate]:
+    with gate_in(tmp_path_factory.mktemp("gate"), prefects_records()) as gate:
         yield gate
 
 

@@ -33,10 +33,10 @@ START_SECONDS, END_SECONDS = 240, 300  # on a busy computer
 
 
 @pytest.fixture
-def school(tmp_path, reference, prefect_home) -> Iterator[School]:
+def school(tmp_path, reference, class_home) -> Iterator[School]:
     """What a person gets who types `classgan up`, and Ctrl-C in the end."""
     home, outputs = tmp_path / "home", tmp_path / "outputs"
-    prefect_home(home / "prefect")
+    class_home(home)
     (home / "logs").mkdir()
     where = {
         "CLASSGAN_HOME": str(home),

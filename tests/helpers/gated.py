@@ -1,4 +1,4 @@
-"""A class server in a process of its own: real Prefect, SQLite in a folder, logins from a file that tests change.
+"""A class server in a process of its own: real Prefect, logins from a file that tests change.
 
 Run as a script it is that process; imported, it is what tests ask of it.
 """
@@ -102,7 +102,7 @@ class Gate:
             return HTTP.request(method, f"{self.url}/api{path}", json=body, auth=credential, timeout=60)
 
         until = time.monotonic() + BUSY
-        while (answer := ask()).status_code == 503 and time.monotonic() < until:  # SQLite was locked
+        while (answer := ask()).status_code == 503 and time.monotonic() < until:
             time.sleep(0.2)
         return answer
 
@@ -174,9 +174,9 @@ class Gate:
 
 
 @contextmanager
-def gate_in(folder: Path) -> Iterator[Gate]:
-    """A running one with its pools and deployments; Prefect's own folder in `server` may be there already."""
-    gate = Gate(folder)
+def gate_in(folder: Path, records: dict[str, str]) -> Iterator[Gate]:
+    """A running one with its pools and deployments; `records` are the settings of Prefect's database."""
+    gate = Gate(folder, **records)
     try:
         gate.start()
         gate.deploy()

@@ -91,15 +91,16 @@ class School:
 
 
 @pytest.fixture(scope="module")
-def school(tmp_path_factory: pytest.TempPathFactory, prefect_home: Callable[[Path], None]) -> Iterator[School]:
+def school(
+    tmp_path_factory: pytest.TempPathFactory, prefects_records: Callable[[], dict[str, str]]
+) -> Iterator[School]:
     SECRETS["cluster"] = "the-secret-of-the-cluster"
     folder = tmp_path_factory.mktemp("cluster")
-    gate = Gate(folder)
+    gate = Gate(folder, **prefects_records())
     gate.admit("cluster", "ada")
     with fake_kubernetes(folder / "kubeconfig") as cluster:
         school = School(gate, cluster, folder)
         try:
-            prefect_home(folder / "server")
             gate.start()
             template = job_template("gan-student")
             gate.ask("POST", "/work_pools/", {"name": "students", "type": "gan-student", "base_job_template": template})

@@ -2,7 +2,9 @@
 
 import psycopg
 import pytest
+from sqlalchemy import make_url
 
+from deployments import prefect_database
 from deployments.cli.server.setup import RIGHTS, checked, require_rights
 from gan_core.errors import StackError
 from gan_core.store import logins
@@ -20,7 +22,8 @@ def plain(database, connection):
     url = database.replace("//instructor@", "//teacher@")
     name = url.split("/")[3].split("?")[0]
     yield url.replace(f"/{name}?", "/bare?")
-    connection.execute("DROP DATABASE bare WITH (FORCE)")
+    for beside in ("bare", "bare_prefect"):
+        connection.execute(f"DROP DATABASE IF EXISTS {beside} WITH (FORCE)")
     connection.execute("REVOKE classgan_owner, classgan_student, classgan_viewer FROM teacher CASCADE")
     connection.execute("DROP OWNED BY teacher CASCADE")
     connection.execute("DROP ROLE teacher")
@@ -58,6 +61,47 @@ def test_with_these_rights_and_no_more_a_class_can_be_made_and_led(plain, connec
             with pytest.raises(psycopg.OperationalError):
                 student.execute("SELECT 1")
         assert [row.login for row in ledger.students(theirs)] == ["hedy"]
+
+
+def test_prefects_records_lie_beside_the_class_where_only_their_owner_comes_in(plain, connection):
+    with pytest.raises(StackError, match=r"'teacher' may not make it. A superuser does: CREATE DATABASE bare_prefect"):
+        prefect_database.make_beside(plain)
+    connection.execute("ALTER ROLE teacher CREATEDB")
+    assert prefect_database.make_beside(plain) == ""
+    assert prefect_database.make_beside(plain) == ""  # it is there
+    theirs = plain.replace("/bare?", "/bare_prefect?")
+    with connect(theirs) as records:
+        records.execute("CREATE EXTENSION pg_trgm")  # the first thing that Prefect does there
+    connection.execute("DROP ROLE IF EXISTS stranger")
+    connection.execute("CREATE ROLE stranger LOGIN")
+    with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+        psycopg.connect(theirs.replace("//teacher@", "//stranger@"))
+    connection.execute("DROP ROLE stranger")
+
+
+def test_a_class_with_records_in_sqlite_is_told_where_they_stay(plain, connection, tmp_path):
+    connection.execute("ALTER ROLE teacher CREATEDB")
+    (tmp_path / "prefect.db").touch()
+    assert f"stays in {tmp_path / 'prefect.db'}; enter Secret blocks again" in prefect_database.make_beside(
+        plain, tmp_path
+    )
+    assert prefect_database.make_beside(plain, tmp_path) == ""
+
+
+def test_prefects_server_is_led_to_the_same_place_as_the_class():
+    """A password may have any character; what libpq reads of TLS, Prefect's driver reads from the environment."""
+    given = "postgresql://me:p%40s%2Fs@db.example.edu:5433/gan?sslmode=verify-full&sslrootcert=/etc/ca.pem"
+    settings = prefect_database.settings_for(given)
+    address = make_url(settings.pop("PREFECT_SERVER_DATABASE_CONNECTION_URL"))
+    _, told = address.get_dialect()().create_connect_args(address)
+    assert told == {
+        "host": "db.example.edu",
+        "port": 5433,
+        "user": "me",
+        "password": "p@s/s",
+        "database": "gan_prefect",
+    }
+    assert settings == {"PGSSLMODE": "verify-full", "PGSSLROOTCERT": "/etc/ca.pem"}
 
 
 @pytest.mark.parametrize(

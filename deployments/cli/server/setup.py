@@ -70,6 +70,7 @@ OLDEST = 14  # major version of PostgreSQL
 RIGHTS = (
     ("own the database", "pg_has_role(current_user, (SELECT datdba FROM pg_database WHERE datname = current_database()), 'MEMBER')", "ALTER DATABASE {database} OWNER TO {role}"),
     ("make roles", "(SELECT rolcreaterole FROM pg_roles WHERE rolname = current_user)", "ALTER ROLE {role} CREATEROLE"),
+    ("make a database for Prefect's own records", "EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = current_user AND r.rolcreatedb) OR EXISTS (SELECT FROM pg_database WHERE datname = current_database() || '_prefect' AND pg_has_role(current_user, datdba, 'MEMBER'))", "CREATE DATABASE {database}_prefect OWNER {role}"),
     ("end students' sessions", "pg_has_role(current_user, 'pg_signal_backend', 'MEMBER')", "GRANT pg_signal_backend TO {role}"),
 )  # fmt: skip
 
@@ -81,6 +82,7 @@ def make_class(addresses: Sequence[str], listen: str, port: int, database_port: 
         StackError: an address can't be one, or the existing server lacks a right; says what to do, and nothing was changed.
             Or it speaks no TLS: then the certificate is there already, since that server needs a copy.
     """
+    from deployments import prefect_database
     from deployments.server.class_file import ClassFile, make
     from gan_core.settings import settings
     from gan_core.store.engine import connect
@@ -96,6 +98,7 @@ def make_class(addresses: Sequence[str], listen: str, port: int, database_port: 
     class_file = make(home, known, listen, port, database_port, database_url)
     if database_url:
         migrate(database_url)
+        prefect_database.make_beside(database_url)
         with connect(database_url) as connection:
             _require_tls(connection, home)
     else:
@@ -148,6 +151,11 @@ def require_rights(connection: Connection) -> None:
     if connection.info.server_version < OLDEST * 10_000:
         raise StackError(
             f"This PostgreSQL is version {connection.info.server_version // 10_000}; {OLDEST} or newer is needed."
+        )
+    if not connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_trgm'").fetchone():
+        raise StackError(
+            "This PostgreSQL lacks the extension pg_trgm, which Prefect needs for its own records. Install PostgreSQL's contrib modules: "
+            "on Debian they come with the server, elsewhere the package is called postgresql-contrib."
         )
     row = connection.execute(
         "SELECT current_user, current_database(), rolsuper FROM pg_roles WHERE rolname = current_user"

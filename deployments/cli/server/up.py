@@ -159,6 +159,8 @@ def class_of(workers: int, class_file: ClassFile | None = None) -> Generator[Loc
                 say("stopping")
             stack.stop()
             raise
+    if stack.remark:
+        console.print(stack.remark, soft_wrap=True)
     keep_to(stack.home)
     from tasks.background.keep_queue import kept_queue  # brings Prefect along
 

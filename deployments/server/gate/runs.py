@@ -15,7 +15,6 @@ import random
 import re
 import time
 from collections import OrderedDict, defaultdict
-from contextlib import nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -26,9 +25,6 @@ from tasks.background.shifts import CLUSTER_SHIFT, SHIFT
 
 OPEN_RUNS = 16  # a student may have at once: two machines of eight devices
 REMEMBERED = 20_000  # runs whose owner is kept in memory
-WRITERS = (
-    1  # calls at once that may change something: SQLite lets one write, and refuses those who wait for it too long
-)
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds, about, before a call is repeated
 OPEN = ("PENDING", "RUNNING", "CANCELLING")
 TAKEN = re.compile(r"Taken by (\S+)\.")
@@ -47,7 +43,6 @@ class Inner:
 
     def __init__(self, app: Any, inner_secret: str) -> None:
         self.authorization = f"Basic {base64.b64encode(inner_secret.encode()).decode()}"
-        self._writing = asyncio.Semaphore(WRITERS)
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app, raise_app_exceptions=False),
             base_url="http://class-server/api",
@@ -57,11 +52,9 @@ class Inner:
     async def call(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> httpx.Response:
-        """Prefect's answer. While its database is locked it says 503 and has done nothing, so it is asked again a little later."""
-        reads = method == "GET" or path.endswith("/filter")
+        """Prefect's answer. While its database is busy it says 503 and has done nothing, so it is asked again a little later."""
         for pause in PAUSES:
-            async with nullcontext() if reads else self._writing:
-                response = await self._client.request(method, path, json=body, headers=headers)
+            response = await self._client.request(method, path, json=body, headers=headers)
             if response.status_code != 503:
                 break
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))

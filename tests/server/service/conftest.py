@@ -20,12 +20,11 @@ def base(server) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def service(base, tmp_path_factory, prefect_home) -> Iterator[Service]:
+def service(base, tmp_path_factory, prefects_records) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
     more = {"CLASSGAN_DATABASE_URL": base, "CLASSGAN_OUTPUTS": str(folder / "outputs")}
-    service = Service(folder, CLASSGAN_STUDENT_TRAININGS="3", **more)
+    service = Service(folder, CLASSGAN_STUDENT_TRAININGS="3", **more, **prefects_records())
     try:
-        prefect_home(folder / "server")
         service.start()
         yield service
     finally:
