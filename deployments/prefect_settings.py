@@ -10,6 +10,9 @@ PREFECT = [sys.executable, "-P", "-m", "prefect"]  # -P: a module of the user's 
 
 POOLS = {"students": "gan-student", "instructor": "process"}
 
+HOLD = "x-classgan-hold"  # header of a poll: seconds that the class server may keep it until there is a shift
+HELD = 30  # seconds that it keeps one at most: what is silent for longer, proxies cut
+
 ENTRYPOINT = "flows.gradient_compute.gradient_compute"  # the only flow that ever runs on a student's machine
 
 # Batches keep the recorder of task runs from falling behind.

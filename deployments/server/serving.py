@@ -47,6 +47,7 @@ def main() -> None:
         lifespan="on",
         limit_concurrency=4_000,  # 500 students' sockets and requests; connections that say nothing cost memory
         timeout_keep_alive=10,
+        timeout_graceful_shutdown=1,  # polls are held for half a minute
         log_level="warning",
     )
 

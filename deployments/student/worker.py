@@ -29,7 +29,7 @@ from prefect.runner._starter_engine import EngineCommandStarter
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
 
 from deployments.ctrl_c import cancel_on, endings
-from deployments.prefect_settings import ENTRYPOINT
+from deployments.prefect_settings import ENTRYPOINT, HELD, HOLD
 from deployments.student.locked_process import lock
 from deployments.student.patience import TRIES, be_patient
 from flows.gradient_compute import BROKEN, HUNG_EXIT
@@ -109,17 +109,23 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
 
     # A server that is away is waited for; Prefect's own loop would end the worker after a few minutes.
 
+    async def setup(self) -> None:
+        await super().setup()
+        self.client._client.headers[HOLD] = str(HELD)  # of polls: the class server answers them when there is a shift
+
     async def get_and_submit_flow_runs(self) -> list[FlowRun]:
-        if time.monotonic() < self._pause_until:
+        is_full = self._limiter is not None and not self._limiter.available_tokens
+        if is_full or time.monotonic() < self._pause_until:
             return []
-        return await self._while_reachable(super().get_and_submit_flow_runs, [])
+        return await self._while_reachable(super().get_and_submit_flow_runs, [], HELD)
 
     async def sync_with_backend(self) -> None:
         await self._while_reachable(super().sync_with_backend, None)
 
-    async def _while_reachable(self, ask: Any, otherwise: Any) -> Any:
+    async def _while_reachable(self, ask: Any, otherwise: Any, held: float = 0) -> Any:
+        patience = PATIENCE + held
         # Prefect's client asks again by itself for a long time, and says nothing.
-        patience = asyncio.get_running_loop().call_later(PATIENCE, self._say_away, f"for {PATIENCE:.0f} s")
+        impatience = asyncio.get_running_loop().call_later(patience, self._say_away, f"for {patience:.0f} s")
         try:
             answer = await ask()
         except (httpx.TransportError, httpx.HTTPStatusError) as exc:
@@ -134,7 +140,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
             self._say_away(str(exc))
             return otherwise
         finally:
-            patience.cancel()
+            impatience.cancel()
         if self._is_away:
             self._logger.warning("The class server is back.")
         self._is_away = False

@@ -8,24 +8,24 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from deployments.prefect_settings import HOLD
 from deployments.server.gate.logins import Person
 from deployments.server.gate.runs import OPEN_RUNS, Inner, Refused, Shifts
 from deployments.server.gate.values import at, harmless, is_uuid, machine_name, run_name, seconds, text
+from deployments.server.gate.waiting import Waiting
 from tasks.background.shifts import POOL
 
 LOG_RECORDS = 500  # in one request; Prefect's own client sends what came in two seconds
 LOG_CHARACTERS = 4_000  # of one message; longer ones are cut
 ARTIFACT_CHARACTERS = 10_000
-PREFETCH = timedelta(seconds=10)
 LABELS = ("prefect.worker.name", "prefect.worker.type", "prefect.work-pool.name", "prefect.work-pool.id")
 # A student's run goes through these states; names that tell more than the type are passed on.
 STATES = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 STATE_NAMES = ("Submitting", "NotReady", "TimedOut")
-PASSED_HEADERS = (b"x-prefect-api-version", b"user-agent")  # Prefect looks at both to serve older clients
+PASSED_HEADERS = ("x-prefect-api-version", "user-agent")  # Prefect looks at both to serve older clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Ask:
     names: Mapping[str, str]  # what the path says
     body: dict[str, Any]  # a list arrives as {"": list}
     headers: dict[str, str]
+    hold: int  # seconds for which the answer may wait
 
     @property
     def id(self) -> UUID:
@@ -68,6 +69,7 @@ class StudentApi:
 
     def __init__(self, inner: Inner, shifts: Shifts, students: Callable[[], list[str]]) -> None:
         self._inner, self._shifts, self._students = inner, shifts, students
+        self._waiting = Waiting(inner)
 
     async def answer(
         self, person: Person, method: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes
@@ -75,8 +77,10 @@ class StudentApi:
         """Do what the student asks, or refuse in a sentence."""
         try:
             handler, names = _find(method, path)
-            passed = {name.decode(): value.decode("latin-1")[:200] for name, value in headers if name in PASSED_HEADERS}
-            return await handler(self, Ask(person, names, _parse(body), passed))
+            known = {name.decode("latin-1"): value.decode("latin-1")[:200] for name, value in headers}
+            passed = {name: known[name] for name in PASSED_HEADERS if name in known}
+            hold = int(known[HOLD]) if known.get(HOLD, "").isdecimal() else 0
+            return await handler(self, Ask(person, names, _parse(body), passed, hold))
         except Refused as refused:
             if POLL.fullmatch(path) and refused.status not in (429, 503):
                 return Answer.json(200, [])  # any other refusal of a poll would end the worker
@@ -130,14 +134,8 @@ class StudentApi:
         return await self._pass(ask, "POST", f"/work_pools/{POOL}/workers/heartbeat", beat)
 
     async def poll(self, ask: Ask) -> Answer:
-        """At most one run, due by this machine's clock: a student's may show anything."""
-        before = (datetime.now(UTC) + PREFETCH).isoformat()
-        answer = await self._pass(
-            ask, "POST", f"/work_pools/{POOL}/get_scheduled_flow_runs", {"limit": 1, "scheduled_before": before}
-        )
-        if answer.status != 200:
-            raise Refused(503, f"Prefect answered {answer.status}. Ask again.")
-        return answer
+        """At most one run. A worker of ours says that it waits for one; others are told how it is now."""
+        return Answer.json(200, await self._waiting.shift_for(ask.login, ask.hold))
 
     # Runs
 
