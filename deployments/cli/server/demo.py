@@ -107,8 +107,8 @@ def _watch(stack: LocalStack, link: Link, name: str, plan: Plan, run: str) -> No
 
 
 def _await_completion(stack: LocalStack, run: str) -> None:
-    """The last samples are still being shown in Prefect when the training itself is done."""
-    deadline = time.monotonic() + 30
+    """When the training itself is done, its last figures and files are still being made: on a busy machine that takes half a minute."""
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and stack.run_state(run)[0] in ("Running", "Pending", "Scheduled", "Submitting"):
         time.sleep(REFRESH)
 
