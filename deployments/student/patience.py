@@ -1,7 +1,7 @@
 """What a student's machine does while its class server is away: asks again in short pauses, and leaves the words to the worker.
 
 Prefect's client doubles its pauses without end, its watchers for a cancelled run give up for good after three tries, and each
-of its services tells on its own, with tracebacks, what the worker says in one sentence.
+of its services, and its websockets, tell on their own, with tracebacks, what the worker says in one sentence.
 """
 
 import logging
@@ -23,6 +23,7 @@ TALKATIVE = (
     "prefect.FlowRunSuspendingObserver",
     "prefect.events.clients",
     "prefect._internal.concurrency",
+    "websockets.client",  # a ping that finds its connection broken
 )
 
 
@@ -64,6 +65,7 @@ def _tells_something_else(record: logging.LogRecord) -> bool:
     """Whether a record is about more than a connection that broke, doesn't come about, or is there again."""
     told = [sys.exc_info()[1], *(record.exc_info or ())[1:2], *(record.args if isinstance(record.args, tuple) else ())]
     of_the_connection = any(
-        words in str(record.msg) for words in ("websocket closed", "reconnected to the events stream")
+        words in str(record.msg)
+        for words in ("websocket closed", "reconnected to the events stream", "keepalive ping failed")
     )
     return not (of_the_connection or any(isinstance(it, AWAY) for it in told))

@@ -7,6 +7,8 @@ import httpx
 import pytest
 from prefect.client import base
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, PREFECT_CLIENT_RETRY_JITTER_FACTOR, temporary_settings
+from websockets.client import ClientProtocol
+from websockets.uri import parse_uri
 
 from deployments.prefect_settings import CLIENT
 from deployments.student import patience
@@ -48,6 +50,8 @@ def test_a_broken_connection_is_left_to_the_worker_to_tell_and_everything_else_i
     assert not told("The %s websocket failed with an exception.", "watcher", error=httpx.ConnectError("refused"))
     assert not told("%s failed to connect. Reason: %s", "watcher", ConnectionRefusedError())
     assert not told("The %s websocket closed. Switching to polling mode until it reconnects.", "watcher")
+    assert not told("keepalive ping failed", error=AssertionError())  # websockets, if the server dies in that moment
+    assert ClientProtocol(parse_uri("ws://class")).logger.name in patience.TALKATIVE
     assert not told("%s reconnected to the events stream and stopped polling.", "watcher")
     try:
         raise TimeoutError
