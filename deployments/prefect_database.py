@@ -34,10 +34,10 @@ def make_beside(url: str, before: Path | None = None) -> str:
     """
     name = name_beside(url)
     with connect(url) as connection:
-        if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone():
-            return ""
+        is_there = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone() is not None
         try:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            if not is_there:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         except psycopg.errors.InsufficientPrivilege as exc:
             role = connection.info.user
             raise StackError(
@@ -45,7 +45,7 @@ def make_beside(url: str, before: Path | None = None) -> str:
                 f"CREATE DATABASE {name} OWNER {role}."
             ) from exc
         connection.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM public").format(sql.Identifier(name)))
-    if before is None or not (old := before / "prefect.db").exists():
+    if is_there or before is None or not (old := before / "prefect.db").exists():
         return ""
     return (
         f"Prefect's own records are in PostgreSQL from now on. What it recorded before (runs, logs, Secret blocks) stays in {old}; "
