@@ -23,7 +23,7 @@ from gan_core.layout import PARTS, Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.reference import train_plain
-from gan_core.networks.update import State, advance, aggregate_all, initial_state
+from gan_core.networks.update import State, advance, aggregate_all, initial_state, step_lengths
 from gan_core.plan import AggregationName, Plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.policies.sampling import cut_units
@@ -134,6 +134,7 @@ class Class:
     def __init__(self, plan: Plan, gated: bool, images: ImageSet, start: State) -> None:
         self._plan, self._gated, self._images, self._start = plan, gated, images, start
         self._networks, self._layout = Networks(plan), layout_of(plan)
+        self._at_least = step_lengths(plan, start)  # of local steps, it is the same in each round
         self._submits = 0
         self._known: dict[tuple[bytes, int], Vectors] = {}
 
@@ -187,7 +188,7 @@ class Class:
                 odd.add(place)
         if self._gated:
             place_of = {sketch.contribution: int(sketch.student) for sketch in sketches}
-            odd |= {place_of[number] for number in gates.refusals(self._plan, sketches)}
+            odd |= {place_of[number] for number in gates.refusals(self._plan, sketches, self._at_least)}
         for place in sent:
             found.seen(place, hostile, refused=place in odd)
         return arrived | {place: self._carried(computed(place), units[place]) for place in odd}

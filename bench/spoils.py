@@ -26,7 +26,7 @@ from gan_core.layout import PARTS, Layout, Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.recomputation import check
-from gan_core.networks.update import State, advance, aggregate_all, initial_state
+from gan_core.networks.update import State, advance, aggregate_all, initial_state, step_lengths
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units
 from gan_core.quality.digits import DigitsEvaluator, distance_of
@@ -92,7 +92,7 @@ class Class:
             sketches = [
                 sketcher.sketch(submits + n, str(n), units[n].images, vectors) for n, vectors in enumerate(sent)
             ]
-            refused = {number - submits for number in gates.refusals(plan, sketches)}
+            refused = {number - submits for number in gates.refusals(plan, sketches, step_lengths(plan, state))}
             submits += len(sent)
             found.accused += len(refused - ({0} if spoils else set()))
             if spoils:
