@@ -17,7 +17,7 @@ from tasks.background.supply_pods import top_up_pods
 
 log = logging.getLogger("classgan.supply")
 
-SECONDS = 2.0  # between looks; a worker polls every 2 s too
+SECONDS = 2.0  # between looks
 LOOKS = 15  # between two looks for machines that vanished
 WAITING = "shift (waiting)"  # a shift's name until somebody takes it: the flow gives the run its own as it begins
 LEFT_OVER = "shift (not needed)"

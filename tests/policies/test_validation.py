@@ -19,6 +19,7 @@ from gan_core.policies.validation import (
     ALWAYS,
     LENGTH,
     Likeness,
+    TensorLength,
     alike,
     check_probability,
     edges,
@@ -153,6 +154,19 @@ def test_who_came_to_the_same_point_is_not_asked_which_way():
     arrived = Likeness(1 - 2e-14, 1.0, (1.1, 0.49, 0.05))
     assert judge({"discriminator": arrived}).valid
     assert not judge({"discriminator": replace(arrived, cosine=0.99)}).valid
+
+
+def test_where_the_twin_strays_few_numbers_may_be_longer_by_chance_and_many_may_not():
+    """36 numbers of a generator were 1.59 times as long on an honest machine, after a walk on which the twin kept 0.44."""
+
+    def finding(length: float, numbers: int, cosine: float) -> bool:
+        mine = Likeness(0.6, 1.0, (1.0, 1.0), {"7.weight": TensorLength(length, numbers)})
+        return judge({"generator": mine}, {"generator": Likeness(cosine, 1.0, (1.0, 1.0))}).valid
+
+    assert finding(1.6, 36, cosine=0.44)
+    assert not finding(2.0, 36, cosine=0.44)
+    assert not finding(1.6, 10_000, cosine=0.44)
+    assert not finding(1.6, 36, cosine=1.0)
 
 
 # Honest results
