@@ -73,10 +73,10 @@ class Plan(BaseModel):
     ] = 24
 
     loss: Annotated[LossName, Field(description="`bce`: the original, non-saturating. `hinge`: more stable.")] = "hinge"
-    learning_rate_g: Annotated[float, Field(gt=0, le=0.1, description="Adam's learning rate for the generator.")] = 1e-3
+    learning_rate_g: Annotated[float, Field(gt=0, le=0.1, description="Adam's learning rate for the generator.")] = 2e-3
     learning_rate_d: Annotated[
         float, Field(gt=0, le=0.1, description="Adam's learning rate for the discriminator.")
-    ] = 1e-3
+    ] = 2e-3
     beta1: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the mean gradient, per step.")] = 0.5
     beta2: Annotated[float, Field(ge=0, lt=1, description="Adam's decay of the squared gradient, ≥ beta1².")] = 0.999
     batch_size: Annotated[
