@@ -55,7 +55,7 @@ def test_the_commands_of_the_pages_steer_a_training(school, here, tiny, capsys):
                 school.state(NAME) is not TrainingState.PAUSED
             )  # that it goes on, tests/acceptance/test_in_prefect.py shows
     said = " ".join(capsys.readouterr().out.split())
-    assert "from its next iteration on: learning_rate_g 0.002 → 0.0005, quorum 48 → 3750" in said
+    assert "from its next iteration on: learning_rate_g 0.001 → 0.0005, quorum 48 → 3750" in said
     assert f"{NAME} is cancelled for good" in said
     assert school.state(NAME) is TrainingState.CANCELLED
     assert "ada" in (here / "grades.csv").read_text()

@@ -121,11 +121,11 @@ def test_a_changed_plan_is_told_beside_the_parameters_that_stay(connection, less
     changed = tiny.changed(learning_rate_g=0.0005, iterations=9)
     connection.execute("UPDATE classgan.trainings SET plan = %s", (Jsonb(changed.model_dump(mode="json")),))
     said = classgan("runs", "mirror", "lesson", "--to", uri)
-    assert "Changed since: iterations 3 → 9, learning_rate_g 0.002 → 0.0005." in said
+    assert "Changed since: iterations 3 → 9, learning_rate_g 0.001 → 0.0005." in said
     data = client.get_run(first.run_id).data
-    assert data.tags["classgan.plan_changes"] == "iterations 3 → 9, learning_rate_g 0.002 → 0.0005"
+    assert data.tags["classgan.plan_changes"] == "iterations 3 → 9, learning_rate_g 0.001 → 0.0005"
     assert data.tags["classgan.plan_hash"] == changed.fingerprint
-    assert data.params["learning_rate_g"] == "0.002"
+    assert data.params["learning_rate_g"] == "0.001"
     connection.execute("UPDATE classgan.trainings SET plan = %s", (Jsonb(tiny.model_dump(mode="json")),))
     mirror(connection, "lesson", uri)
     assert client.get_run(first.run_id).data.tags["classgan.plan_changes"] == "none"

@@ -89,8 +89,8 @@ def test_paused_failed_and_leaderless_trainings_say_how_to_go_on(school, short, 
     )
     leader.process.join(30)
 
-    text = classgan("change", "halted", "--set", "quorum=64", "--set", "learning_rate_g=0.004")
-    assert text == "halted, from its next iteration on: learning_rate_g 0.002 → 0.004, quorum 48 → 64.\n"
+    text = classgan("change", "halted", "--set", "quorum=64", "--set", "learning_rate_g=0.002")
+    assert text == "halted, from its next iteration on: learning_rate_g 0.001 → 0.002, quorum 48 → 64.\n"
     text = classgan("change", "halted", "--set", "model=spectral")
     assert "model can't change once a training has begun" in text
 

@@ -121,13 +121,13 @@ def test_a_comparison_shows_what_differs_and_draws_the_curves(trained, classroom
     out = tmp_path / "comparison.png"
     said = classgan("runs", "compare", "lesson", "slower", "--out", str(out))
     rows = {what: values for line in said.splitlines() for what, *values in [re.split("  +", line)]}
-    assert rows["learning_rate_g"] == ["0.002", "0.0005"]
+    assert rows["learning_rate_g"] == ["0.001", "0.0005"]
     assert rows["images seen"] == ["144", "144"]
     assert "batch_size" not in rows  # the same in both
     assert Image.open(out).width == 720
     assert "Name two trainings or more" in classgan("runs", "compare", "lesson", "lesson", "--out", str(out))
     told = json.loads(classgan("runs", "compare", "lesson", "slower", "--out", str(out), "--json"))
-    assert (told["names"], told["differences"]) == (["lesson", "slower"], {"learning_rate_g": [0.002, 0.0005]})
+    assert (told["names"], told["differences"]) == (["lesson", "slower"], {"learning_rate_g": [0.001, 0.0005]})
     assert (told["results"]["images_seen"], told["results"]["frechet"]) == ([144, 144], [None, None])
     assert told["scores_comparable"] is True
 
@@ -256,7 +256,7 @@ def test_a_training_is_mirrored_into_mlflow_and_again_only_what_is_new(
     where = [client.get_experiment_by_name("classgan").experiment_id]
     (run,) = client.search_runs(where)
     assert (run.info.run_name, run.info.status) == ("lesson", "FINISHED")
-    assert run.data.params["learning_rate_g"] == "0.002"
+    assert run.data.params["learning_rate_g"] == "0.001"
     assert run.data.tags["classgan.plan_hash"] == tiny.fingerprint
     assert {f.path for f in client.list_artifacts(run.info.run_id, "lesson@1")} >= {"lesson@1/generator.safetensors"}
     classroom.stop.clear()
