@@ -121,7 +121,7 @@ class Figures:
 def class_server(logins: Sequence[str]) -> Generator[tuple[LocalStack, ClassFile, dict[str, str]]]:
     """A class as `classgan up` starts it, on this machine's own address, and the students' secrets."""
     with workplace() as folder:
-        class_file = make(folder / "home", ("127.0.0.1",), "127.0.0.1", free_port(0), free_port(0), "")
+        class_file = make(folder / "home", ("127.0.0.1",), "127.0.0.1", free_port(0), "")
         with LocalStack(folder / "home", folder / "outputs", class_file=class_file) as stack:
             with connect(stack.database) as connection:
                 secrets = {login: issue(connection, login) for login in logins}

@@ -14,7 +14,10 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="CLASSGAN_", extra="ignore")
 
-    database_url: str = Field("", description="PostgreSQL to use, as postgresql://user:password@host:port/name.")
+    database_url: str = Field(
+        "",
+        description="PostgreSQL to use, as postgresql://user:password@host:port/name. On a student's machine the class server; `join` sets it.",
+    )
     home: Path = Field(
         Path(".classgan"), description="Folder for the class's databases, caches and logs. Made on first use."
     )

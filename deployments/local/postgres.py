@@ -17,7 +17,6 @@ from urllib.parse import quote
 from psycopg.conninfo import conninfo_to_dict
 
 from gan_core.errors import StackError, StoreUnreachable
-from gan_core.files import write_private
 from gan_core.store.engine import connect
 
 START_SECONDS = 60  # slowest start seen: 12 s, recovering after kill -9 on a busy two-core machine
@@ -28,30 +27,21 @@ SYSTEM_USER = "pgserver"  # PostgreSQL refuses to run as root; then it runs as t
 class Postgres:
     """One server over one data folder. `start` makes the folder if need be; `stop` is orderly and quick.
 
-    Args:
-        port: on 127.0.0.1, for students with their passwords (deployments/server/relay.py brings them there); 0 for none.
-            The instructor always comes through the socket.
+    It listens on its socket only, in a folder that is closed to other users.
     """
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
-        self.folder, self.port = folder.resolve(), port
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
         self.log = self.folder.with_suffix(".log")
         self.sockets: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def usual_port(self) -> int:
-        """The same at every start, so that whoever waits while the server is away finds it again."""
-        return 20_000 + int(_digest(self.folder)[:8], 16) % 12_000  # below those that systems give away by chance
-
     def url(self, user: str = OWNER, database: str = "classgan") -> str:
-        port = f"&port={self.port}" if self.port else ""  # part of the socket's name
-        return f"postgresql://{user}@/{database}?host={quote(str(self.sockets), safe='')}{port}"
+        return f"postgresql://{user}@/{database}?host={quote(str(self.sockets), safe='')}"
 
     def attach(self, url: str) -> None:
         """Speak of a server that another process started: its URL as `url()` gave it there."""
-        parts = conninfo_to_dict(url)
-        self.sockets, self.port = Path(str(parts["host"])), int(parts.get("port") or 0)
+        self.sockets = Path(str(conninfo_to_dict(url)["host"]))
 
     def start(self) -> None:
         """Start and wait until it answers.
@@ -83,7 +73,7 @@ class Postgres:
         self.sockets = _short_folder(self.folder, user)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [binaries / "postgres", "-D", self.folder, "-k", self.sockets, *self._listening(user)],
+                [binaries / "postgres", "-D", self.folder, "-k", self.sockets, "-c", "listen_addresses="],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -92,24 +82,6 @@ class Postgres:
                 cwd=self.folder,
             )
         return self.process
-
-    def _listening(self, user: str | None) -> list[str]:
-        """Options that say who may come from where."""
-        if not self.port:
-            return ["-c", "listen_addresses="]
-        rules = self.folder / "class.hba"
-        write_private(rules, ACCESS.encode())
-        if user:
-            shutil.chown(rules, user, user)
-        options = {
-            "listen_addresses": "127.0.0.1",
-            "port": self.port,
-            "hba_file": rules,
-            "password_encryption": "scram-sha-256",
-            "authentication_timeout": "15s",
-            "max_connections": 1_000,  # three for each device that computes
-        }
-        return [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
 
     def _initialise(self, binaries: Path, user: str | None) -> None:
         result = subprocess.run(
@@ -162,12 +134,6 @@ class Postgres:
             shutil.rmtree(self.sockets, ignore_errors=True)
             self.sockets = None
 
-
-# Who may come from where. The folder of the socket is closed to other users of this machine.
-ACCESS = """
-local  all       all                               trust
-host   classgan  +classgan_student  127.0.0.1/32   scram-sha-256
-"""
 
 # Durable, but tuned for a machine that does other things too.
 CONFIGURATION = """

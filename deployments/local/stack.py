@@ -41,6 +41,7 @@ from gan_core.errors import StackError, StoreError
 from gan_core.settings import settings
 from gan_core.store.coordinator import trainings
 from gan_core.store.engine import connect
+from gan_core.store.logins import close_sql
 from gan_core.store.migrate import add_student, migrate
 
 SERVER_SECONDS = 120  # a first start migrates Prefect's database: 12 s alone, several times that on a busy machine
@@ -118,13 +119,12 @@ class LocalStack:
         self._remember()
         if self.class_file is None or not self.class_file.database_url:
             self._say("starting PostgreSQL")
-            self.postgres.port = 0 if self.class_file is None else free_port(self.postgres.usual_port)
             self.postgres.start()
             postgres = Part(POSTGRES, self.postgres.launch, self.postgres.log, process=self.postgres.process)
             self.parts[POSTGRES] = postgres
             postgres.was_well = True
-        if self.postgres.port:
-            self.spawn("relay", [sys.executable, "-P", "-m", "deployments.server.relay", str(self.postgres.port)])
+        if self.class_file is not None and self.class_file.database_port and not self.class_file.database_url:
+            self.spawn("old-door", [sys.executable, "-P", "-m", "deployments.server.old_door"], is_needed=False)
         self._remember()
         self.remark = prefect_database.make_beside(self.database, self.home / "prefect")
         if self.class_file is None:
@@ -133,6 +133,8 @@ class LocalStack:
         migrate(self.database)
         with connect(self.database) as connection:
             trainings.interrupt_all(connection)
+            if self.class_file is not None:
+                close_sql(connection)
             for name in self.workers:
                 add_student(connection, name)
         if self.class_file is not None:  # only now: it asks the database who may come in
@@ -223,6 +225,7 @@ class LocalStack:
         command: Sequence[str],
         student: str | None = None,
         more: Mapping[str, str] = MappingProxyType({}),
+        is_needed: bool = True,
     ) -> Process:
         """Start a part of this class, with more in its environment; what it prints goes to its log."""
         log = self.logs / f"{name}.log"
@@ -239,7 +242,7 @@ class LocalStack:
                     start_new_session=True,  # Ctrl-C in the terminal is ours to hand on, in order
                 )
 
-        part = self.parts[name] = Part(name, launch, log, is_needed=student is None)
+        part = self.parts[name] = Part(name, launch, log, is_needed=is_needed and student is None)
         process = part.start()
         self._remember()
         return process

@@ -17,6 +17,8 @@ Whoever starts the process sees to this:
   a few hundred: connections that say nothing cost memory, and nobody knows whose they are.
 - TLS. Basic credentials are readable without it.
 
+A student's shifts ask the class itself under `/classgan/student` (`deployments/server/door`).
+
 Clients set `PREFECT_API_AUTH_STRING=login:secret` and leave `PREFECT_API_KEY` unset.
 """
 
@@ -25,16 +27,19 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from deployments.server.door.app import StudentDoor
 from deployments.server.gate.frames import StudentSocket
-from deployments.server.gate.logins import REFRESH, Logins, NotReadyYet, Person, credential_of, split_credential
+from deployments.server.gate.logins import REFRESH, Bucket, Logins, NotReadyYet, Person, credential_of, split_credential
 from deployments.server.gate.requests import Answer, StudentApi
 from deployments.server.gate.runs import Inner, Refused, Shifts
 from deployments.server.gate.scrapes import METRICS, Scrapes
 from deployments.server.service.app import service_app
 from deployments.server.service.parameters import PREFIX, WHO
 from deployments.server.service.problems import MEDIA, problem
+from gan_core.store import door
 
 log = logging.getLogger("classgan.server")
 
@@ -47,6 +52,7 @@ BODY_BYTES = 1_000_000  # of a student's request; a full batch of logs has a few
 BODY_SECONDS = 30.0  # for it to arrive
 LOGIN_SECONDS = 10.0  # for a websocket's first frame
 IN_FLIGHT = 32  # HTTP requests of a student's at once
+AT_DOOR = 128  # the same, of shifts: four a machine, of which one waits for work
 AT_SERVICE = 8  # the same, for one that is asked of the service: long polls look at the database each second
 SOCKETS = 64  # of a student's: three a worker and two a running shift
 FAILED_SECONDS = 1.0  # that a wrong secret waits for its answer
@@ -65,6 +71,7 @@ def class_server(
     refresh_seconds: float = REFRESH,
     body_bytes: int = BODY_BYTES,
     database_url: str = "",
+    on_the_way: Path = Path("on-the-way"),
 ) -> "ClassServer":
     """Prefect's app behind the class's logins.
 
@@ -77,10 +84,12 @@ def class_server(
         scrapes: what Prometheus reads; None: nothing.
         refresh_seconds: between two calls of `student_hashes`. Who is no longer in it is out, open websockets included.
         body_bytes: limit of a student's request, and of anybody's to the service.
-        database_url: of the class, as the instructor, for the service (`deployments/server/service`); "" leaves it out.
+        database_url: of the class, as the instructor, for the service (`deployments/server/service`) and for students'
+            shifts (`deployments/server/door`); "" leaves them out.
+        on_the_way: folder for weights and contributions between PostgreSQL and students; what is in it goes.
     """
     logins = Logins(instructor_hash, student_hashes, refresh_seconds)
-    return ClassServer(app, logins, inner_secret, body_bytes, scrapes, database_url)
+    return ClassServer(app, logins, inner_secret, body_bytes, scrapes, database_url, on_the_way)
 
 
 class ClassServer:
@@ -94,6 +103,7 @@ class ClassServer:
         body_bytes: int,
         scrapes: Scrapes | None = None,
         database_url: str = "",
+        on_the_way: Path = Path("on-the-way"),
     ) -> None:
         self._app: App = app
         self._logins, self._inner_secret, self._body_bytes = logins, inner_secret, body_bytes
@@ -101,6 +111,8 @@ class ClassServer:
         self._shifts = Shifts(self._inner)
         self._students = StudentApi(self._inner, self._shifts, lambda: logins.student_names)
         self._service: App | None = service_app(database_url, self._inner) if database_url else None
+        self._door = StudentDoor(database_url, on_the_way) if database_url else None
+        self._faults = Bucket(rate=0.02, burst=20)  # that are written down
         self._failed_waiting = 0
         self._scrapes = scrapes
 
@@ -114,9 +126,13 @@ class ClassServer:
 
     async def _live(self, scope: Any, receive: Receive, send: Send) -> None:
         self._logins.start()
+        if self._door:
+            self._door.start()
         try:
             await self._app(scope, receive, send)
         finally:
+            if self._door:
+                self._door.stop()
             await self._logins.stop()
 
     # HTTP
@@ -137,7 +153,9 @@ class ClassServer:
             await _reply(send, _refusal(path, 503, "The class server has just started.", (b"retry-after", b"2")))
             return
         if person is None:
-            await self._refuse_login(path, send, was_tried=given is not None)
+            await self._refuse_login(path, send, given)
+        elif self._door is not None and path.startswith(f"{door.PREFIX}/"):
+            await self._serve_shift(self._door.app, person, scope, receive, send)
         elif self._service is not None and path.startswith(f"{PREFIX}/"):
             await self._serve(self._service, person, scope, receive, send)
         elif person.is_instructor and scrapes:
@@ -147,15 +165,18 @@ class ClassServer:
         else:
             await self._serve_student(person, scope, receive, send)
 
-    async def _refuse_login(self, path: str, send: Send, was_tried: bool) -> None:
+    async def _refuse_login(self, path: str, send: Send, given: tuple[str, str] | None) -> None:
         """Late, to slow down whoever tries many; yet nobody else waits for it, and few wait at a time."""
-        if was_tried and self._failed_waiting < FAILED_WAITING:
+        why = ""
+        if given is not None and self._failed_waiting < FAILED_WAITING:
             self._failed_waiting += 1
             try:
                 await asyncio.sleep(FAILED_SECONDS)
+                why = await self._door.why_out(*given) if self._door else ""
             finally:
                 self._failed_waiting -= 1
-        await _reply(send, _refusal(path, 401, "Log in: PREFECT_API_AUTH_STRING=login:secret, as in your invite."))
+        said = why or "Log in: PREFECT_API_AUTH_STRING=login:secret, as in your invite."
+        await _reply(send, _refusal(path, 401, said))
 
     async def _serve_student(self, person: Person, scope: Any, receive: Receive, send: Send) -> None:
         if person.in_flight >= IN_FLIGHT or not person.requests.take():
@@ -171,6 +192,21 @@ class ClassServer:
         finally:
             person.in_flight -= 1
         await _reply(send, answer)
+
+    async def _serve_shift(self, app: App, person: Person, scope: Any, receive: Receive, send: Send) -> None:
+        """What a shift asks of the class. Bodies are as long as contributions; the door itself limits them."""
+        if person.at_door >= AT_DOOR or not person.shifts.take():
+            busy = {"detail": "These are more requests than machines at work make. Wait a little."}
+            await _reply(send, Answer.json(429, busy, (b"retry-after", b"2"), (b"connection", b"close")))
+            return
+        person.at_door += 1
+        try:
+            await app({**_with_authorization(scope, None), WHO: person.login}, receive, send)
+        except Exception as fault:
+            if self._faults.take():
+                log.error("A request of %s's failed: %s", person.login, scope["path"][:200], exc_info=fault)
+        finally:
+            person.at_door -= 1
 
     async def _serve(self, service: App, person: Person, scope: Any, receive: Receive, send: Send) -> None:
         """What is asked of trainings, by anybody."""

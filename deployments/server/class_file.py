@@ -5,7 +5,6 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-from psycopg.conninfo import conninfo_to_dict
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from deployments.server import certificate
@@ -29,7 +28,7 @@ class ClassFile(BaseModel):
     addresses: tuple[str, ...] = Field(min_length=1)  # host names or IPs; invites name the first
     listen: str = "0.0.0.0"  # what the servers bind to
     port: int = Field(ge=1, le=65535)  # of the class server
-    database_port: int = Field(ge=1, le=65535)  # of the embedded PostgreSQL, or of the existing one
+    database_port: int = Field(0, ge=0, le=65535)  # where workers of version 0.1 come to; 0: the class was made later
     database_url: str = ""  # of an existing PostgreSQL, as the instructor; "": the embedded one
     instructor_secret: str = Field(default_factory=new_secret)
     inner_secret: str = Field(
@@ -80,9 +79,6 @@ class ClassFile(BaseModel):
         return Invite(
             host=self.addresses[0],
             port=self.port,
-            database_host=self.database_host,
-            database_port=self.database_port,
-            database_name=self.database_name,
             login=login,
             secret=secret,
             pin=pin_of((home / "class.pem").read_bytes()),
@@ -96,19 +92,8 @@ class ClassFile(BaseModel):
         host = "127.0.0.1" if self.listen in EVERYWHERE else self.listen
         return f"https://{host_in_url(host)}:{self.port}"
 
-    @property
-    def database_name(self) -> str:
-        return str(conninfo_to_dict(self.database_url).get("dbname") or "classgan") if self.database_url else "classgan"
 
-    @property
-    def database_host(self) -> str:
-        """Where students find the database."""
-        return str(conninfo_to_dict(self.database_url).get("host") or "") if self.database_url else self.addresses[0]
-
-
-def make(
-    home: Path, addresses: tuple[str, ...], listen: str, port: int, database_port: int, database_url: str
-) -> ClassFile:
+def make(home: Path, addresses: tuple[str, ...], listen: str, port: int, database_url: str) -> ClassFile:
     """The class in this folder, made now or brought to these addresses; secrets that exist are kept. Safe to repeat."""
     home.mkdir(parents=True, exist_ok=True)
     if os.name == "posix":
@@ -118,7 +103,6 @@ def make(
         "addresses": addresses,
         "listen": listen,
         "port": port,
-        "database_port": database_port,
         "database_url": database_url,
     }
     class_file = known.model_copy(update=facts) if known else ClassFile.model_validate(facts)

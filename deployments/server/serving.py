@@ -3,6 +3,8 @@
 Its environment has PREFECT_SERVER_API_AUTH_STRING, the secret that Prefect itself asks for and nobody else is told.
 """
 
+import sys
+
 import uvicorn
 from prefect.server.api.server import create_app
 
@@ -15,6 +17,7 @@ from gan_core.settings import settings
 from gan_core.store.engine import connect
 from gan_core.store.logins import hash_of, hashes
 
+CONNECTIONS = 10_000  # of 500 students: up to a dozen a machine at work; those that say nothing cost memory
 FRAME = 1 << 20  # bytes of a websocket frame: Prefect's own are a few kilobytes
 
 
@@ -29,6 +32,7 @@ def main() -> None:
         with connect(url) as connection:
             return hashes(connection)
 
+    _allow_open_files()
     app = class_server(
         create_app(),
         instructor_hash=class_file.instructor_hash,
@@ -36,6 +40,7 @@ def main() -> None:
         inner_secret=class_file.inner_login,
         scrapes=Scrapes(exposition(url), hash_of(class_file.scrape_secret)),
         database_url=url,
+        on_the_way=home / "on-the-way",
     )
     uvicorn.run(
         app,
@@ -45,11 +50,22 @@ def main() -> None:
         ssl_keyfile=str(home / "class.key"),
         ws_max_size=FRAME,
         lifespan="on",
-        limit_concurrency=4_000,  # 500 students' sockets and requests; connections that say nothing cost memory
-        timeout_keep_alive=10,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=30,  # longer than a student's machine keeps a connection, so that it never closes under a request
         timeout_graceful_shutdown=1,  # polls are held for half a minute
         log_level="warning",
     )
+
+
+def _allow_open_files() -> None:
+    """As many as there may be connections, where the system's hard limit lets us: many shells begin with a thousand."""
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = 2 * CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 2 * CONNECTIONS)
+        if soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,7 +24,6 @@ from deployments.student.invites import Invite
 from gan_core.errors import GanError, StoreError
 from gan_core.files import write_private
 from gan_core.store import student
-from gan_core.store.engine import connect
 from gan_core.units import counted
 
 ROOM = 2 << 30  # bytes: a cache of CelebA at 64x64 and what PyTorch unpacks
@@ -65,9 +64,7 @@ class Doctor:
     def __init__(self, invite: Invite, pem: Path) -> None:
         self.invite, self.pem = invite, pem
         self.server = f"https://{host_in_url(invite.host)}:{invite.port}"
-        self.database = student_url(
-            invite.database_host, invite.database_port, invite.database_name, invite.login, invite.secret, pem
-        )
+        self.home = student_url(self.server, pem, invite.login, invite.secret)
 
     def checks(self) -> list[tuple[str, Callable[[], str]]]:
         """In an order in which the first bad one explains the others. docs/troubleshooting.md has a section for each."""
@@ -79,7 +76,7 @@ class Doctor:
             ("certificate", self.pinned),
             ("login", self.login),
             ("websocket", self.websocket),
-            ("database", self.database_login),
+            ("database", self.database),
             ("clock", self.clock),
             ("disk", self.disk),
             ("device", self.device),
@@ -157,7 +154,7 @@ class Doctor:
                 json.loads(answer.read(1 << 20))
         except urllib.error.HTTPError as exc:
             if exc.code == 401:
-                raise Trouble(self._why_refused()) from exc
+                raise Trouble(self._why_refused(exc.read(1 << 16))) from exc
             raise Trouble(f"the class server answers {exc.code} {exc.reason}. Tell your instructor.") from exc
         except (OSError, ValueError) as exc:
             raise Trouble(
@@ -165,13 +162,11 @@ class Doctor:
             ) from exc
         return f"{self.invite.login} is known"
 
-    def _why_refused(self) -> str:
-        """The database still answers a student who is suspended, with the reason."""
-        try:
-            self.database_login()
-        except Trouble as trouble:
-            if "suspended" in str(trouble):
-                return str(trouble)
+    def _why_refused(self, answer: bytes) -> str:
+        """A student who is suspended is told the reason."""
+        with suppress(ValueError, KeyError, TypeError):
+            if "suspended" in (said := str(json.loads(answer)["detail"])):
+                return said
         return f"the class no longer accepts {self.invite.login!r} with this invite. Ask your instructor for a new one."
 
     def websocket(self) -> str:
@@ -189,26 +184,25 @@ class Doctor:
 
         context = ssl.create_default_context(cafile=str(self.pem))
         address = f"wss://{host_in_url(self.invite.host)}:{self.invite.port}/api/events/out"
-        async with open_socket(address, ssl=context, subprotocols=["prefect"], proxy=None) as socket:  # ty: ignore[invalid-argument-type]
+        async with open_socket(address, ssl=context, subprotocols=["prefect"]) as socket:  # ty: ignore[invalid-argument-type]
             await socket.send(json.dumps({"type": "auth", "token": f"{self.invite.login}:{self.invite.secret}"}))
             if json.loads(await socket.recv()).get("type") != "auth_success":
                 raise PermissionError("refused")
 
-    def database_login(self) -> str:
+    def database(self) -> str:
         try:
-            with connect(self.database) as connection:
-                row = connection.execute("SELECT images FROM student.my_credit()").fetchone()
+            with student.reach(self.home) as home:
+                _, images, _ = student.my_credit(home)
         except StoreError as exc:
             raise Trouble(f"{exc} Ask your instructor.") from exc
-        return f"lets {self.invite.login} in, with {counted(row[0] if row else 0, 'image')} so far"
+        return f"lets {self.invite.login} in, with {counted(images, 'image')} so far"
 
     def clock(self) -> str:
         try:
-            with connect(self.database) as connection:
-                row = connection.execute("SELECT clock_timestamp()").fetchone()
+            with student.reach(self.home) as home:
+                offset = (datetime.now(UTC) - student.clock(home)).total_seconds()
         except StoreError as exc:
             raise Doubt(f"could not be compared: {exc}") from exc
-        offset = (datetime.now(UTC) - row[0]).total_seconds() if row else 0.0
         if abs(offset) > SKEW:
             raise Doubt(
                 f"{abs(offset):.0f} s {'fast' if offset > 0 else 'slow'}. Your work still counts. Let the system "
@@ -248,11 +242,8 @@ class Doctor:
         from gan_core.plan import checked_plan
         from gan_core.settings import settings
 
-        with connect(self.database) as connection:
-            waiting = {
-                name: student.read_training(connection, number)
-                for number, name in student.trainings(connection).items()
-            }
+        with student.reach(self.home) as home:
+            waiting = {name: student.read_training(home, number) for number, name in student.trainings(home).items()}
         to_fetch: list[str] = []
         for name, training in waiting.items():
             plan = checked_plan(training.plan)

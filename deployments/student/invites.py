@@ -3,12 +3,14 @@
 import base64
 import json
 import zlib
+from importlib.metadata import version
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gan_core.errors import InviteError
 
-MARK = "classgan1."  # what every invite begins with; the number is the format's
+MARK = "classgan2."  # what every invite begins with; the number is the format's
+OLD_MARK = "classgan1."  # of version 0.1: three more facts, after the port, about the database
 
 HOST = r"^[A-Za-z0-9.:_-]{1,253}$"
 VERSION = r"^[0-9A-Za-z.+!-]{1,40}$"
@@ -23,9 +25,6 @@ class Invite(BaseModel):
     # Narrow, since an invite may come from anybody, and parts of it are printed as commands.
     host: str = Field(pattern=HOST)
     port: int = Field(ge=1, le=65_535)  # of the class server
-    database_host: str = Field(pattern=HOST)
-    database_port: int = Field(ge=1, le=65_535)
-    database_name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,63}$")
     login: str = Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")
     secret: str = Field(pattern=r"^[A-Za-z0-9_-]{8,100}$")
     pin: str = Field(pattern=r"^[A-Za-z0-9_-]{43}$")  # of the certificate
@@ -46,11 +45,12 @@ class Invite(BaseModel):
             InviteError: this is none, or not all of one.
         """
         text = "".join(line.split()).strip("'\"<>`")
-        if not text.startswith(MARK):
+        mark = OLD_MARK if text.startswith(OLD_MARK) else MARK
+        if not text.startswith(mark):
             raise InviteError(
                 f"An invite begins with {MARK!r}, this with {text[:12]!r}. Copy the whole line from your instructor's mail."
             )
-        body = text.removeprefix(MARK)
+        body = text.removeprefix(mark)
         try:
             sent = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
             # Decoding ignores strange characters and the last one's spare bits.
@@ -60,18 +60,23 @@ class Invite(BaseModel):
             packed = stream.decompress(sent, LONGEST)
             if not stream.eof:  # its checksum comes last
                 raise ValueError("cut short")
-            return Invite(**dict(zip(Invite.model_fields, json.loads(packed), strict=True)))
+            facts = json.loads(packed)
+            if mark == OLD_MARK:
+                facts = [
+                    *facts[:2],
+                    *facts[5:-2],
+                    version("classgan"),
+                    version("prefect"),
+                ]  # it names versions that are gone
+            return Invite(**dict(zip(Invite.model_fields, facts, strict=True)))
         except (ValueError, TypeError, zlib.error, ValidationError) as exc:
             raise InviteError(
                 f"This invite is damaged: {len(text)} characters arrived, and they don't fit together. Copy the whole line, to its very end."
             ) from exc
 
     def moved(self, host: str) -> "Invite":
-        """The same invite into a class that has another address now; a database elsewhere stays where it is."""
-        if not host:
-            return self
-        database = host if self.database_host == self.host else self.database_host
-        return self.model_copy(update={"host": host, "database_host": database})
+        """The same invite into a class that has another address now."""
+        return self.model_copy(update={"host": host}) if host else self
 
     def command(self) -> str:
         """What the student types."""

@@ -60,7 +60,7 @@ class Membership:
             **CLIENT,
             **reach(doctor.server, self.pem, invite.login, invite.secret),
             "PREFECT_HOME": str(self.folder / "prefect"),
-            "CLASSGAN_DATABASE_URL": doctor.database,
+            "CLASSGAN_DATABASE_URL": doctor.home,
             "CLASSGAN_HOME": str(settings().home.resolve()),
             "CLASSGAN_DATA": str(settings().data.resolve()),
             "CLASSGAN_WORKER_NAME": worker_name(invite.login, machine),
@@ -140,12 +140,10 @@ def be_named(named: bool) -> None:
         StoreUnreachable: the class is away.
     """
     from gan_core.store import student
-    from gan_core.store.engine import connect
 
     mine = Membership(settings().home)
-    url = Doctor(mine.invite(), mine.pem).database
-    with connect(url) as connection:
-        student.be_named(connection, named)
+    with student.reach(Doctor(mine.invite(), mine.pem).home) as home:
+        student.be_named(home, named)
     word = "may be named" if named else "is not named"
     console.print(f"Your name {word} in the cards of models that this class publishes from now on.", soft_wrap=True)
 

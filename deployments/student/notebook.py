@@ -14,7 +14,6 @@ from deployments.student.doctor import Doctor
 from deployments.student.join import Membership
 from gan_core.settings import settings
 from gan_core.store import student
-from gan_core.store.engine import connect
 from gan_core.units import counted
 
 GLANCE = 0.2  # seconds between looks at what the worker says
@@ -73,8 +72,8 @@ class NotebookWorker:
         """Say what was counted so far, and whether it works."""
         mine = Membership(settings().home)
         invite = mine.invite()
-        with connect(Doctor(invite, mine.pem).database) as connection:
-            units, images, seconds = student.my_credit(connection)
+        with student.reach(Doctor(invite, mine.pem).home) as home:
+            units, images, seconds = student.my_credit(home)
         works = "works" if self._process.poll() is None else "has stopped"
         print(
             f"{invite.login}: {counted(units, 'unit')}, {counted(images, 'image')}, {seconds:,.0f} s counted. This machine {works}."

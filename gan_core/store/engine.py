@@ -3,10 +3,10 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import TypeVar
+from types import MappingProxyType, TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -15,8 +15,20 @@ from gan_core.errors import LeadLost, SchemaOutdated, StoreError, StoreUnreachab
 
 log = logging.getLogger("classgan.store")
 T = TypeVar("T")
+C = TypeVar("C")
 
 CONNECT_SECONDS = 10  # a server that needs longer to say hello counts as away
+SETTINGS: Mapping[str, Any] = MappingProxyType(
+    {
+        "connect_timeout": CONNECT_SECONDS,
+        "application_name": "classgan",
+        # A vanished server is noticed within a minute instead of hours.
+        "keepalives_idle": 20,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,
+    }
+)
 LONGEST_PAUSE = 10.0  # between attempts; a class wants to go on soon after the server is back
 
 
@@ -102,44 +114,39 @@ def connect(url: str) -> psycopg.Connection:
         StoreError: as a context manager, also what the database refuses while it is used.
     """
     with translated(url):
-        connection = Connection.connect(
-            url,
-            autocommit=True,
-            connect_timeout=CONNECT_SECONDS,
-            application_name="classgan",
-            # A vanished server is noticed within a minute instead of hours.
-            keepalives_idle=20,
-            keepalives_interval=10,
-            keepalives_count=3,
-            tcp_user_timeout=60_000,
-        )
+        connection = Connection.connect(url, autocommit=True, **SETTINGS)
     connection.url = url
     return connection
 
 
-class Link:
+class Reconnecting(Generic[C]):
     """A connection that comes back.
 
     Each call is repeated until it went through, so it must be one transaction that does no harm when done twice.
+
+    Args:
+        opened: makes a connection to this address; a fresh one is made after each StoreUnreachable.
     """
 
     def __init__(
         self,
         url: str,
+        opened: Callable[[str], C],
         *,
         should_stop: Callable[[], bool] = lambda: False,
-        on_connect: Callable[[psycopg.Connection], None] = lambda c: None,
+        on_connect: Callable[[C], object] = lambda c: None,
     ) -> None:
         self.url = url
+        self._opened: Callable[[str], Any] = opened
         self._should_stop = should_stop
         self._on_connect = on_connect
-        self._connection: psycopg.Connection | None = None
+        self._connection: Any = None
 
     @property
-    def connection(self) -> psycopg.Connection:
+    def connection(self) -> C:
         """The live connection; made now if there is none."""
         if self._connection is None or self._connection.closed:
-            fresh = connect(self.url)
+            fresh = self._opened(self.url)
             try:
                 with translated(self.url):
                     self._on_connect(fresh)
@@ -149,8 +156,8 @@ class Link:
             self._connection = fresh
         return self._connection
 
-    def call(self, work: Callable[[psycopg.Connection], T]) -> T:
-        """What `work` returns, as soon as the database lets it through. Says once that it waits, and once that it goes on."""
+    def call(self, work: Callable[[C], T]) -> T:
+        """What `work` returns, as soon as the class lets it through. Says once that it waits, and once that it goes on."""
         pause, waiting_since = 0.2, 0.0
         while True:
             try:
@@ -167,10 +174,10 @@ class Link:
                 pause = min(LONGEST_PAUSE, pause * 1.7)
                 continue
             if waiting_since:
-                log.warning("The database is back after %.0f s.", time.monotonic() - waiting_since)
+                log.warning("It is back after %.0f s.", time.monotonic() - waiting_since)
             return result
 
-    def __enter__(self) -> "Link":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -181,6 +188,19 @@ class Link:
             with suppress(psycopg.Error):
                 self._connection.close()
             self._connection = None
+
+
+class Link(Reconnecting[psycopg.Connection]):
+    """A connection to PostgreSQL that comes back."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_connect: Callable[[psycopg.Connection], object] = lambda c: None,
+    ) -> None:
+        super().__init__(url, connect, should_stop=should_stop, on_connect=on_connect)
 
 
 def wait_for_notice(connection: psycopg.Connection, seconds: float) -> bool:

@@ -69,7 +69,8 @@ def _create_roles(connection: psycopg.Connection) -> None:
             connection.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(VIEWER_ROLE)))
             for limit in VIEWER_LIMITS:
                 connection.execute(sql.SQL("ALTER ROLE {} " + limit).format(sql.Identifier(VIEWER_ROLE)))
-    for role in (OWNER_ROLE, VIEWER_ROLE):  # to hand functions over to the one, to look with the other's rights
+    # To hand functions over to the one, to look with the other's rights, and to ask with a student's.
+    for role in (OWNER_ROLE, VIEWER_ROLE, STUDENT_ROLE):
         connection.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(role)))
 
 
@@ -106,7 +107,9 @@ def install_functions(connection: psycopg.Connection) -> None:
 
 
 def add_student(connection: psycopg.Connection, login: str, display_name: str = "") -> None:
-    """Let this PostgreSQL role contribute; makes the role if there is none. Its password is set elsewhere."""
+    """Let this PostgreSQL role contribute; makes the role if there is none. For a class on one machine, whose workers ask
+    PostgreSQL themselves.
+    """
     with connection.transaction():
         if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (login,)).fetchone():
             connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(login)))

@@ -1,14 +1,59 @@
-"""What a student's machine may ask of the database: a handful of functions. Identity is the login, never an argument."""
+"""What a student's machine may ask of the class: a handful of functions. Identity is the login, never an argument.
 
+The machine asks the class server over HTTPS (`Door`), which calls the same function with a connection to PostgreSQL in the
+student's name. On the instructor's own machine it asks PostgreSQL itself.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from psycopg import Connection
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
+from gan_core.errors import StoreError
+from gan_core.store.door import Call, Door
+from gan_core.store.engine import Reconnecting, connect, wait_for_notice
 from gan_core.units import PAYLOAD_FORMAT, LeaderboardRow, Lease, Measures, Shard, Submission, Verdict, WorkUnit
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Class = Connection | Door
+
+CALLS: dict[str, Call[Any]] = {}  # what a machine may ask as JSON, by name
+
+
+def reach(url: str) -> Class:
+    """The class at this address: a class server's (https://), or a database's. Close it when done.
+
+    Raises:
+        StoreUnreachable: nobody answers there.
+        StoreError: this login isn't let in.
+    """
+    return Door(url) if url.startswith("https://") else connect(url)
+
+
+def linked(
+    url: str, should_stop: Callable[[], bool], on_connect: Callable[[Class], None] = lambda c: None
+) -> Reconnecting[Class]:
+    """A connection to the class at this address that comes back."""
+    return Reconnecting(url, reach, should_stop=should_stop, on_connect=on_connect)
+
+
+def asked(work: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Class, P], T]:
+    """Lets a class server be asked what PostgreSQL answers: with the same arguments, for the same answer."""
+    call = Call(work)
+    CALLS[call.name] = call
+
+    @wraps(work)
+    def ask(home: Class, *args: P.args, **kwargs: P.kwargs) -> T:
+        return home.call(call, *args, **kwargs) if isinstance(home, Door) else work(home, *args, **kwargs)
+
+    return ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +73,7 @@ class Assignment:
         return tuple(Shard(**shard) for shard in self.data_shards)
 
 
+@asked
 def register(
     connection: Connection, name: str, boot: UUID, device: str, hardware: dict[str, Any], run: UUID | None = None
 ) -> int:
@@ -39,11 +85,13 @@ def register(
     return row[0]
 
 
+@asked
 def change_device(connection: Connection, worker: int, boot: UUID, lease: int, device: str, why: str) -> None:
     """Say that this machine goes on with another device than it was registered with, and why the other isn't used, in the middle of a lease."""
     connection.execute("SELECT student.change_device(%s, %s, %s, %s, %s)", (worker, boot, lease, device, why))
 
 
+@asked
 def claim(connection: Connection, worker: int, boot: UUID, training: int = 0, images: int = 0) -> Lease | None:
     """Lease the next units, or None when there is nothing to do.
 
@@ -70,6 +118,7 @@ def claim(connection: Connection, worker: int, boot: UUID, training: int = 0, im
     )
 
 
+@asked
 def read_training(connection: Connection, training_id: int, version: int | None = None) -> Assignment:
     """What to compute with: the plan in the version of a lease, else the present one."""
     with connection.cursor(row_factory=class_row(Assignment)) as cursor:
@@ -77,30 +126,42 @@ def read_training(connection: Connection, training_id: int, version: int | None 
             "SELECT name, plan, plan_version, data_fingerprint, data_images, data_source, data_shards FROM student.read_training(%s, %s)",
             (training_id, version),
         ).fetchone()
-    assert row is not None, "a lease always names a training"
+    if row is None:
+        raise StoreError(f"There is no training {training_id}.")
     return row
 
 
+@asked
 def trainings(connection: Connection) -> dict[int, str]:
     """Names of the trainings that want workers now, by id."""
     return dict(connection.execute("SELECT id, name FROM student.trainings()").fetchall())
 
 
-def weights(connection: Connection, training_id: int, iteration: int) -> bytes | None:
+def weights(home: Class, training_id: int, iteration: int) -> bytes | None:
     """The payload of these weights; None when the training has moved on and they are gone."""
-    row = connection.execute("SELECT student.weights(%s, %s)", (training_id, iteration), binary=True).fetchone()
+    if isinstance(home, Door):
+        return home.weights(training_id, iteration)
+    row = home.execute("SELECT student.weights(%s, %s)", (training_id, iteration), binary=True).fetchone()
+    return row[0] if row else None
+
+
+def upload_bytes(connection: Connection, lease_id: int, boot: UUID) -> int | None:
+    """How long this lease's payload must be: None if it isn't this student's, 0 if it was answered already."""
+    row = connection.execute("SELECT student.upload_bytes(%s, %s)", (lease_id, boot)).fetchone()
     return row[0] if row else None
 
 
 def submit(
-    connection: Connection, lease_id: int, boot: UUID, measures: Measures, payload: bytes, trail: bytes = b""
+    home: Class, lease_id: int, boot: UUID, measures: Measures, payload: bytes, trail: bytes = b""
 ) -> Submission:
     """Hand a finished lease in. May be repeated: a second time changes nothing.
 
     Args:
         trail: of the way to it (`policies.trails`), so that it can be compared with another machine's.
     """
-    row = connection.execute(
+    if isinstance(home, Door):
+        return home.submit(lease_id, boot, measures, payload, trail)
+    row = home.execute(
         "SELECT verdict, reason FROM student.submit(%s, %s, %s, %s, %s, %s, %s, %b, %b)",
         (
             lease_id,
@@ -118,12 +179,28 @@ def submit(
     return Submission(verdict=Verdict(row[0]), reason=row[1])
 
 
+def listen(home: Class) -> None:
+    """From now on `wait_for_work` hears of new work."""
+    if not isinstance(home, Door):
+        home.execute("LISTEN classgan_work")
+
+
+def wait_for_work(home: Class, seconds: float) -> None:
+    """Until there may be work, at most about so many seconds."""
+    if isinstance(home, Door):
+        home.wait(seconds)
+    else:
+        wait_for_notice(home, seconds)
+
+
+@asked
 def heartbeat(connection: Connection, worker: int, boot: UUID) -> list[int]:
     """Renew this start's leases; returns those that are still held. Computing any other is wasted."""
     row = connection.execute("SELECT student.heartbeat(%s, %s)", (worker, boot)).fetchone()
     return row[0] if row else []
 
 
+@asked
 def release(connection: Connection, lease_id: int, boot: UUID, reason: str, spoiled: bool = False) -> None:
     """Give a lease back unfinished; spoiled, if it was computed and the numbers were not finite."""
     connection.execute("SELECT student.release(%s, %s, %s, %s)", (lease_id, boot, reason, spoiled))
@@ -144,24 +221,36 @@ class MyMachine:
     message: str  # what the class last said to it; "" if all is well
 
 
+@asked
 def my_machines(connection: Connection) -> list[MyMachine]:
     """Every machine of this login, the latest first."""
     with connection.cursor(row_factory=class_row(MyMachine)) as cursor:
         return cursor.execute("SELECT * FROM student.my_machines()").fetchall()
 
 
+@asked
 def leaderboard(connection: Connection) -> list[LeaderboardRow]:
     """Every student, the most images first, as any student sees it."""
     with connection.cursor(row_factory=class_row(LeaderboardRow)) as cursor:
         return cursor.execute("SELECT * FROM student.leaderboard()").fetchall()
 
 
+@asked
 def my_credit(connection: Connection) -> tuple[int, int, float]:
     """Units, images and seconds of work that were accepted so far."""
     row = connection.execute("SELECT units, images, seconds FROM student.my_credit()").fetchone()
     return row if row else (0, 0, 0.0)
 
 
+@asked
 def be_named(connection: Connection, named: bool) -> None:
     """Whether the own name may stand among the contributors of a model that is shown to the world."""
     connection.execute("SELECT student.be_named(%s)", (named,))
+
+
+@asked
+def clock(connection: Connection) -> datetime:
+    """The time by which the class judges leases."""
+    row = connection.execute("SELECT clock_timestamp()").fetchone()
+    assert row is not None
+    return row[0]

@@ -10,7 +10,6 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import torch
-from psycopg import Connection
 
 from gan_core.data.images import ImageSet, images_of, require_same_data
 from gan_core.devices.hardware import hardware
@@ -23,7 +22,7 @@ from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.policies.trails import Trail
 from gan_core.store import student
-from gan_core.store.engine import Link, wait_for_notice
+from gan_core.store.student import Class
 from gan_core.units import Lease, Measures, Submission, Verdict, counted
 from gan_core.worker.delivery import Delivery
 from gan_core.worker.device_choice import DeviceChoice
@@ -79,7 +78,7 @@ class Shift:
     """Leases units until told to stop, until the time is up, or until there was nothing to do for a while.
 
     Args:
-        url: of the database, with the student's login.
+        url: of the class server, or of the database, with the student's login.
         name: of this worker.
         device: to compute on, as in `devices.choices`; with `+`, several share out gradients.
         cache: folder of resized images.
@@ -111,8 +110,8 @@ class Shift:
         self._stopping = False
         self._ended = threading.Event()
         # An outage ends the waiting only when the shift is to end anyway.
-        self._main = Link(url, should_stop=self.should_stop, on_connect=self._listen)
-        self._upload = Link(url, should_stop=self.should_stop)
+        self._main = student.linked(url, self.should_stop, student.listen)
+        self._upload = student.linked(url, self.should_stop)
         self._prepared: dict[int, Prepared] = {}
         self._delivery: Delivery | None = None  # of a training's images
         self._sought = float("-inf")  # when it was last looked for one
@@ -163,7 +162,7 @@ class Shift:
                         idle_since = time.monotonic()  # what this machine waits for is on its way
                     if time.monotonic() - idle_since > idle_seconds:
                         break
-                    self._main.call(lambda c: wait_for_notice(c, TICK))
+                    self._main.call(lambda c: student.wait_for_work(c, TICK))
                     continue
                 self._open.add(lease.id)
                 computed = self._compute(lease)
@@ -183,7 +182,7 @@ class Shift:
             self._upload.close()
         return self.tally
 
-    def _claim(self, connection: Connection) -> Lease | None:
+    def _claim(self, connection: Class) -> Lease | None:
         if (delivery := self._delivery) is None:
             return student.claim(connection, self.worker, self.boot)
         return student.claim(connection, self.worker, self.boot, delivery.training_id, delivery.ready)
@@ -206,9 +205,6 @@ class Shift:
             elif known.shards:
                 self._delivery = Delivery(number, known, self.cache, self.data)
                 return
-
-    def _listen(self, connection: Connection) -> None:
-        connection.execute("LISTEN classgan_work")
 
     def _compute(self, lease: Lease) -> tuple[bytes, bytes, Measures] | None:
         """The lease's payload, trail and measures, or None (and the lease given back) if this machine can't."""
@@ -376,7 +372,7 @@ class Shift:
 
         A lease whose computing has stopped moving is given back: a machine that is alive but stuck must not keep it.
         """
-        link, given_back = Link(self._main.url, should_stop=self._ended.is_set), None
+        link, given_back = student.linked(self._main.url, self._ended.is_set), None
         try:
             while not self._ended.wait(HEARTBEAT):
                 if (stuck := self._watchdog.stuck()) is None:

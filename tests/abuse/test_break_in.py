@@ -10,7 +10,7 @@ import torch
 from poll import wait_until
 
 from gan_core.coordinator.round import ENOUGH, Lengths
-from gan_core.errors import PayloadError, RosterError
+from gan_core.errors import PayloadError
 from gan_core.layout import Vectors
 from gan_core.policies.sampling import cut_units
 from gan_core.scheduler.survey import Rules, look
@@ -238,23 +238,3 @@ def test_a_student_writes_no_programs_no_log_and_no_large_temporary_files(mallor
         mallory.execute(
             "SELECT sum(length(x)) FROM (SELECT repeat('x', 1000) AS x FROM generate_series(1, 200000) AS n ORDER BY md5(n::text)) AS rows"
         )
-
-
-def test_a_login_of_another_class_or_of_somebody_else_on_the_same_server_is_left_alone(database, other_database):
-    with (
-        psycopg.connect(database, autocommit=True) as ours,
-        psycopg.connect(other_database, autocommit=True) as theirs,
-    ):
-        for login in ("shared_ann", "backup_tool"):
-            ours.execute(f"DROP ROLE IF EXISTS {login}")
-        try:
-            logins.issue(theirs, "shared_ann")
-            ours.execute("CREATE ROLE backup_tool LOGIN")
-            with pytest.raises(RosterError, match="another class"):
-                logins.issue(ours, "shared_ann")
-            with pytest.raises(RosterError, match="no student's"):
-                logins.issue(ours, "backup_tool")
-            assert ours.execute("SELECT count(*) FROM classgan.students").fetchone() == (0,)
-        finally:
-            theirs.execute("DELETE FROM classgan.students WHERE login = 'shared_ann'")
-            ours.execute("DROP ROLE shared_ann, backup_tool")

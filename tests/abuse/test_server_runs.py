@@ -154,9 +154,7 @@ def test_only_some_fields_of_ones_own_run_can_be_changed(gate):
     assert gate.call("ada", "PATCH", f"/flow_runs/{run}/labels", labels).status_code == 204
     after = gate.ask("GET", f"/flow_runs/{run}")
     assert after["name"] == "shift of ada"
-    assert after["infrastructure_pid"] == "123"
-    assert len(after["flow_version"]) == 100
-    for kept in ("tags", "parameters", "job_variables", "empirical_policy"):
+    for kept in ("tags", "parameters", "job_variables", "empirical_policy", "infrastructure_pid", "flow_version"):
         assert after[kept] == before[kept]
     assert set(after["labels"]) - set(before["labels"]) == {"prefect.worker.name"}
     gate.call("ada", "PATCH", f"/flow_runs/{run}", {"name": "shift of ada cuda:1"})

@@ -79,7 +79,7 @@ def campus(
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("HF_ENDPOINT", hub.url)
-        class_file = make(folder / "home", (network.address,), "0.0.0.0", free_port(0), free_port(0), "")
+        class_file = make(folder / "home", (network.address,), "0.0.0.0", free_port(0), "")
         with LocalStack(folder / "home", folder / "outputs", class_file=class_file) as stack:
             campus = Campus(stack, reference, class_file, folder, network, hub)
             try:

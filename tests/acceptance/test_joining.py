@@ -1,7 +1,7 @@
 """A class on many machines, each with an address of its own: from invite to accepted work, and out again.
 
 Hosts are network namespaces, or loopback addresses where those can't be made. Everything else is real: TLS, passwords,
-the class server, PostgreSQL behind its relay, students' commands in processes of their own.
+the class server, students' commands in processes of their own.
 """
 
 import signal
@@ -15,17 +15,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-import psycopg
+import psutil
 import pytest
 from fake_hub import Repo
 from kernels import cells, interrupt, opened, said
 from picture_files import parquet
 from poll import wait_until
+from wires import SchoolProxy
 
+from deployments.local.processes import tree_of
 from deployments.prefect_settings import clean_environment
 from deployments.server.certificate import make
 from deployments.student.addresses import student_url
-from gan_core.store import logins
+from deployments.student.doctor import Doctor, Outcome
+from gan_core.errors import StoreError
+from gan_core.store import logins, student
 from gan_core.store.engine import connect
 from gan_core.store.viewers import ledger
 from gan_core.units import TrainingState
@@ -92,14 +96,14 @@ def test_two_students_join_and_work_and_one_is_shut_out(campus, lesson):
 
 
 def test_who_is_suspended_reads_why(campus):
-    """The class server shuts them out like anyone without a login; the database still tells them the reason."""
+    """The class server shuts them out like anyone without a login, and tells them the reason."""
     invite = campus.invite("hedy")
     with connect(campus.stack.database) as connection:
         (row,) = (row for row in ledger.students(connection) if row.login == "hedy")
         ledger.suspend(connection, row.id, "too loud")
 
         def is_shut_out() -> bool:  # the class server reads its list of logins every two seconds
-            assert campus.join(invite, "--no-start").wait(60) == 1  # the database refuses at once
+            assert campus.join(invite, "--no-start").wait(60) == 1  # PostgreSQL refuses at once
             return "bad  login: " in campus.said(invite)
 
         wait_until(is_shut_out, 60, "the class server to shut hedy out")
@@ -229,22 +233,47 @@ def test_with_another_certificate_nothing_is_sent(campus):
     assert stolen == [b""]  # a handshake to look at the certificate, and no byte after it
 
 
-def test_the_database_believes_nobody_without_the_right_certificate_or_password(campus):
+def test_nobody_is_believed_without_the_right_certificate_or_secret(campus):
     invite = campus.invite("radia")
-    pem = campus.stack.home / "class.pem"
-    host = campus.network.address
-    port, name = campus.class_file.database_port, campus.class_file.database_name
-    good = student_url(host, port, name, "radia", invite.secret, pem)
-    with psycopg.connect(good) as connection:
-        assert connection.execute("SELECT images FROM student.my_credit()").fetchone() == (0,)
+    pem, server = campus.stack.home / "class.pem", f"https://{campus.network.address}:{campus.class_file.port}"
+    with student.reach(student_url(server, pem, "radia", invite.secret)) as home:
+        assert student.my_credit(home) == (0, 0, 0.0)
     theirs = campus.folder / "eve.pem"
-    make(theirs, campus.folder / "eve.key", [host])
+    make(theirs, campus.folder / "eve.key", [campus.network.address])
     refused = {
-        "certificate verify failed": student_url(host, port, name, "radia", invite.secret, theirs),
-        "password authentication failed": student_url(host, port, name, "radia", "guessed", pem),
-        "no pg_hba.conf entry": student_url(host, port, name, "instructor", campus.class_file.instructor_secret, pem),
-        "speaks TLS only": good.replace("verify-full", "disable"),
+        "shows a certificate that isn't your class's": student_url(server, theirs, "radia", invite.secret),
+        "Log in: ": student_url(server, pem, "radia", "guessed"),
     }
     for sentence, url in refused.items():
-        with pytest.raises(psycopg.OperationalError, match=sentence):
-            psycopg.connect(url, connect_timeout=10)
+        with student.reach(url) as home, pytest.raises(StoreError, match=sentence):
+            student.my_credit(home)
+
+
+def test_a_machine_behind_a_schools_proxy_joins_with_the_same_certificate(campus, monkeypatch):
+    """Every connection goes through it: the look at the certificate, requests, the websocket."""
+    invite, pem = campus.invite("radia"), campus.folder / "behind a proxy.pem"
+    proxy = SchoolProxy(campus.network.address)
+    monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    found = {finding.check: finding for finding in Doctor(invite, pem).examine()}
+    proxy.close()
+    for check in ("class server", "certificate", "login", "websocket", "database", "clock"):
+        assert found[check].outcome is Outcome.GOOD, found[check].text
+    place = f"CONNECT {campus.network.address}:{campus.class_file.port}"
+    assert proxy.asked == [place] * 6
+
+
+def test_one_port_is_open_and_postgresql_has_none(campus):
+    """Whatever else this machine serves: of the class, others reach the class server and nothing more."""
+    parts = [campus.stack.postgres.process, *campus.stack.children.values()]
+    family = [process for part in parts for process in tree_of(part.pid)]
+    open_to_others = {
+        connection.laddr.port
+        for process in family
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.ip != "127.0.0.1"
+    }
+    assert open_to_others == {campus.class_file.port}
+    (postgres,) = (process for process in family if process.pid == campus.stack.postgres.process.pid)
+    assert not postgres.net_connections("inet")

@@ -83,7 +83,7 @@ def test_a_class_that_is_just_being_started_is_waited_for(classgan, tmp_path):
 
 
 def test_an_ill_part_is_named_beside_what_a_command_prints(classgan, database, tmp_path):
-    illness = Illness(part="relay", since="2026-11-29T12:00:00+00:00", ends=2, log="/logs/relay.log")
+    illness = Illness(part="instructor", since="2026-11-29T12:00:00+00:00", ends=2, log="/logs/instructor.log")
     Notes(owner=identity(os.getpid()), database=database, is_up=True, ill=[illness]).write(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Postgres, "url", lambda *_: database)

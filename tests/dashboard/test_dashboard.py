@@ -50,11 +50,13 @@ def page(database):
 
 
 def test_an_ill_part_of_the_class_is_named_with_its_log_but_not_its_folder(page):
-    illness = Illness(part="relay", since=datetime.now(UTC), ends=4, log=str(settings().home / "logs" / "relay.log"))
+    illness = Illness(
+        part="instructor", since=datetime.now(UTC), ends=4, log=str(settings().home / "logs" / "instructor.log")
+    )
     settings().home.mkdir(parents=True)
     Notes(owner=identity(os.getpid()), ill=[illness]).write(settings().home)
     (said,) = [warning.value.replace("\\", "") for warning in page().warning]
-    assert re.fullmatch(r"relay is ill since [\d:]+: it has ended 4 times, .* Its log: logs/relay.log", said)
+    assert re.fullmatch(r"instructor is ill since [\d:]+: it has ended 4 times, .* Its log: logs/instructor.log", said)
 
 
 def grid() -> bytes:

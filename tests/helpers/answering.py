@@ -12,10 +12,10 @@ PAYLOAD, TRAIL = bytes(100), b"a trail"
 
 
 class Machine:
-    """One of a student's machines."""
+    """One of a student's machines. It asks a database, or a class server whose address is the student's."""
 
-    def __init__(self, database: str, login: str, name: str) -> None:
-        self.connection = psycopg.connect(database.replace("//instructor@", f"//{login}@"), autocommit=True)
+    def __init__(self, url: str, login: str, name: str) -> None:
+        self.connection = student.reach(url.replace("//instructor@", f"//{login}@"))
         self.boot = uuid4()
         self.worker = student.register(self.connection, name, self.boot, "cpu", {})
 

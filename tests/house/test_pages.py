@@ -119,7 +119,7 @@ def test_what_needs_no_class_that_is_up(folder, capsys):
             words[1] = words[1].replace("NAME", "mine")
         app(words + SMALL * (words[0] == "train-local"), standalone_mode=False)
     said = capsys.readouterr().out
-    assert "classgan join classgan1." in said
+    assert "classgan join classgan2." in said
     assert (folder / "invites.csv").exists()
     assert (folder / "outputs" / "mine" / "generator.safetensors").exists()
     assert (folder / "sixteen.png").read_bytes().startswith(b"\x89PNG")

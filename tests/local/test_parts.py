@@ -12,7 +12,6 @@ import pytest
 from deployments.local import parts
 from deployments.local.notes import Illness, Notes, identity, ill_parts
 from deployments.local.parts import ATTEMPTS, LONGEST_PAUSE, WELL, Part
-from deployments.local.postgres import Postgres
 from deployments.local.stack import LocalStack
 from gan_core.errors import StackError
 
@@ -136,15 +135,8 @@ def test_an_ill_part_is_named_with_its_log_until_it_is_well_again(clock, tmp_pat
 
 
 def test_a_class_that_was_killed_has_no_ill_parts(tmp_path):
-    illness = Illness(part="relay", since=datetime.now(UTC), ends=3, log="relay.log")
+    illness = Illness(part="instructor", since=datetime.now(UTC), ends=3, log="instructor.log")
     ended = dead()
     for owner, expected in ((identity(os.getpid()), [illness]), ((ended.pid, 0.0), []), (None, [])):
         Notes(owner=owner, ill=[illness]).write(tmp_path)
         assert ill_parts(tmp_path) == expected
-
-
-def test_an_embedded_server_wishes_for_the_same_port_at_every_start(tmp_path):
-    """Whoever looks on while the class is started anew, finds it again: the dashboard, monitor, events -f."""
-    port = Postgres(tmp_path / "postgres").usual_port
-    assert port == Postgres(tmp_path / "postgres").usual_port != Postgres(tmp_path / "other").usual_port
-    assert 20_000 <= port < 32_768

@@ -224,7 +224,7 @@ def test_what_the_gate_says_of_a_database_that_hangs_is_what_the_collector_says(
 
 
 def test_the_secret_follows_from_the_instructors_and_is_another():
-    class_file = ClassFile(addresses=("host",), port=1, database_port=2)
+    class_file = ClassFile(addresses=("host",), port=1)
     assert class_file.scrape_secret == ClassFile.model_validate_json(class_file.model_dump_json()).scrape_secret
     assert class_file.scrape_secret not in (class_file.instructor_secret, class_file.inner_secret)
     assert len(class_file.scrape_secret) == 64
@@ -279,7 +279,7 @@ def test_served_here_they_are_for_this_machine_only(classgan, crowd, monkeypatch
 def test_the_configuration_leads_to_the_class_and_bears_its_login(classgan, tmp_path):
     alone = yaml.safe_load(classgan("config", "--port", "9999"))
     assert alone["scrape_configs"] == [{"job_name": "classgan", "static_configs": [{"targets": ["127.0.0.1:9999"]}]}]
-    class_file = ClassFile(addresses=("class.example",), port=4242, database_port=2)
+    class_file = ClassFile(addresses=("class.example",), port=4242)
     settings().home.mkdir(parents=True, exist_ok=True)
     class_file.save(settings().home)
     printed = classgan("config")  # into a file that everybody may read

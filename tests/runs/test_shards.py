@@ -107,8 +107,8 @@ def test_the_unit_size_cannot_change_where_units_end_with_their_shard(plan):
 def test_the_doctor_says_that_the_data_can_be_fetched_or_why_not(classroom, faces, plan, tmp_path, monkeypatch):
     monkeypatch.setenv("CLASSGAN_HOME", str(tmp_path / "home"))
     settings.cache_clear()
-    doctor = object.__new__(Doctor)  # this check needs its database only
-    doctor.database = classroom.student_url("ada")
+    doctor = object.__new__(Doctor)  # this check needs the class only
+    doctor.home = classroom.student_url("ada")
     try:
         with Coordinator(classroom.url, "test", plan, classroom.cache):
             assert "the images of test (2 files) can be fetched" in doctor.data()

@@ -217,7 +217,7 @@ def test_moodle_is_read_in_every_language_and_teachers_are_no_students(written):
 
 @pytest.fixture
 def a_class(classgan):
-    class_file.make(settings().home, ("class.example",), "127.0.0.1", 4242, 5442, "")
+    class_file.make(settings().home, ("class.example",), "127.0.0.1", 4242, "")
     return classgan
 
 

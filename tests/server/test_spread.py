@@ -5,10 +5,11 @@ import json
 
 import pytest
 
-from deployments.server.gate import runs
+from deployments.server.gate import requests, runs
 from deployments.server.gate.frames import StudentSocket
 from deployments.server.gate.logins import Person
-from deployments.server.gate.runs import Inner
+from deployments.server.gate.requests import StudentApi
+from deployments.server.gate.runs import Inner, Shifts
 
 HEARTBEAT = "/work_pools/students/workers/heartbeat"
 
@@ -19,11 +20,13 @@ class Busy:
     def __init__(self) -> None:
         self.refuses_all, self.asked = False, 0
 
+    broken = False
+
     async def __call__(self, scope, receive, send) -> None:
         self.asked += 1
         refused = scope["method"] != "GET" and (self.refuses_all or self.asked % 5 == 0)
         await asyncio.sleep(0.002)
-        status = 503 if refused else 200
+        status = 503 if refused else 500 if self.broken else 200
         await send(
             {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}
         )
@@ -76,3 +79,30 @@ def test_workers_that_say_hello_in_the_same_moment_are_let_in_one_after_the_othe
     asyncio.run(hello())
     assert len(waits) == 30
     assert max(waits) - min(waits) > 0.3
+
+
+def test_what_is_the_same_for_all_is_asked_once_and_again_after_a_refusal(monkeypatch):
+    """A class that starts together reads the same pool, deployment and flow hundreds of times."""
+    app = Busy()
+    monkeypatch.setattr(runs, "PAUSES", (0.0,))
+    monkeypatch.setattr(requests, "SHARED", 0.05)
+
+    async def ask() -> list[int]:
+        inner = Inner(app, "a:b")
+        api = StudentApi(inner, Shifts(inner), list)
+
+        async def pool() -> int:
+            return (await api.answer(Person("ada", ""), "GET", "/api/work_pools/students", [], b"")).status
+
+        assert set(await asyncio.gather(*(pool() for _ in range(50)))) == {200}
+        assert app.asked == 1
+        await asyncio.sleep(0.06)
+        assert await pool() == 200
+        assert app.asked == 2
+        await asyncio.sleep(0.06)
+        monkeypatch.setattr(Busy, "broken", True)
+        first = await pool()
+        monkeypatch.setattr(Busy, "broken", False)
+        return [first, await pool()]
+
+    assert asyncio.run(ask()) == [500, 200]

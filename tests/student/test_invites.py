@@ -1,6 +1,9 @@
 """An invite is one line; what mail programs do to it is forgiven, and what is missing is noticed."""
 
+import base64
+import json
 import string
+import zlib
 
 import pytest
 
@@ -13,7 +16,7 @@ from gan_core.store.logins import new_secret
 
 @pytest.fixture
 def invite(tmp_path):
-    class_file = make(tmp_path, ("gan.example.edu",), "0.0.0.0", 4242, 5442, "")
+    class_file = make(tmp_path, ("gan.example.edu",), "0.0.0.0", 4242, "")
     return class_file.invite(tmp_path, "ada", new_secret())
 
 
@@ -35,11 +38,16 @@ def test_line_breaks_within_it_are_forgiven(invite):
 
 def test_a_class_that_moved_is_found_with_the_old_invite(invite):
     moved = invite.moved("10.0.0.9")
-    assert (moved.host, moved.database_host) == ("10.0.0.9", "10.0.0.9")
-    assert moved.pin == invite.pin
-    elsewhere = invite.model_copy(update={"database_host": "db.example.edu"})
-    assert elsewhere.moved("10.0.0.9").database_host == "db.example.edu"
+    assert (moved.host, moved.pin) == ("10.0.0.9", invite.pin)
     assert invite.moved("") == invite
+
+
+def test_an_invite_of_version_0_1_still_leads_into_the_class(invite):
+    """It had three facts more, about a database that students no longer speak with."""
+    facts = list(invite.model_dump().values())
+    facts[2:2] = ["gan.example.edu", 5442, "classgan"]
+    packed = zlib.compress(json.dumps(facts).encode())
+    assert Invite.parse("classgan1." + base64.urlsafe_b64encode(packed).decode().rstrip("=")) == invite
 
 
 @pytest.mark.parametrize("length", [20, 100, -1])
@@ -51,7 +59,7 @@ def test_a_line_cut_short_is_told_from_a_whole_one(invite, length):
 def test_no_wrong_character_makes_another_invite_of_it(invite):
     """A few bits say nothing: those that fill the last byte before zlib's checksum."""
     line, noticed = invite.line, 0
-    places = range(len("classgan1."), len(line))
+    places = range(len("classgan2."), len(line))
     for place in places:
         try:
             assert Invite.parse(line[:place] + ("A" if line[place] != "A" else "B") + line[place + 1 :]) == invite
@@ -71,7 +79,7 @@ def test_a_wrong_last_character_is_noticed_whatever_it_is(invite, login):
 
 @pytest.mark.parametrize("text", ["", "hello", "classgan9.abc", "https://example.edu"])
 def test_something_else_is_told_from_an_invite(text):
-    with pytest.raises(InviteError, match=r"An invite begins with 'classgan1\.'"):
+    with pytest.raises(InviteError, match=r"An invite begins with 'classgan2\.'"):
         Invite.parse(text)
 
 
@@ -92,25 +100,22 @@ def test_an_invite_from_a_stranger_holds_nothing_that_a_shell_would_run(invite, 
 
 
 def test_a_bomb_is_not_unpacked():
-    import base64
-    import zlib
-
     bomb = base64.urlsafe_b64encode(zlib.compress(b"0" * 50_000_000)).decode()
     with pytest.raises(InviteError, match="damaged"):
-        Invite.parse(f"classgan1.{bomb}")
+        Invite.parse(f"classgan2.{bomb}")
 
 
 def test_making_a_class_again_keeps_its_secrets(tmp_path):
-    first = make(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, 5442, "")
+    first = make(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, "")
     pin = first.invite(tmp_path, "ada", new_secret()).pin
-    again = make(tmp_path, ("10.0.0.1", "gan.example.edu"), "0.0.0.0", 4243, 5442, "")
+    again = make(tmp_path, ("10.0.0.1", "gan.example.edu"), "0.0.0.0", 4243, "")
     assert (again.instructor_secret, again.inner_secret) == (first.instructor_secret, first.inner_secret)
     assert again.port == 4243
     assert again.invite(tmp_path, "ada", new_secret()).pin == pin
 
 
 def test_the_class_file_is_for_the_instructor_only_and_a_damaged_one_is_named(tmp_path):
-    class_file = make(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, 5442, "")
+    class_file = make(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, "")
     path = tmp_path / "class.json"
     assert path.stat().st_mode & 0o077 == 0
     path.write_text(path.read_text()[:-10])

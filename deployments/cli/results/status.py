@@ -67,12 +67,11 @@ def leaderboard(as_json: JsonOption = False) -> None:
     """Show who has computed how much, on the instructor's machine or on one that has joined."""
     from deployments.local.database import database_url
     from gan_core.store import student
-    from gan_core.store.engine import connect
     from gan_core.store.viewers import watching
 
     if _has_joined():
-        with connect(_own_url()) as connection:
-            standings = student.leaderboard(connection)
+        with student.reach(_own_url()) as home:
+            standings = student.leaderboard(home)
     else:
         with database_url() as url, watching.viewer(url) as connection:
             standings = watching.leaderboard(connection)
@@ -97,13 +96,11 @@ def my(as_json: JsonOption = False) -> None:
     """Show your own units, images and place, and each machine's last message. Only on a machine that has joined."""
     from gan_core.status.throughput import spoken
     from gan_core.store import student
-    from gan_core.store.engine import connect
 
-    url = _own_url()
-    with connect(url) as connection:
-        units, images, seconds = student.my_credit(connection)
-        machines = student.my_machines(connection)
-        standings = student.leaderboard(connection)
+    with student.reach(_own_url()) as home:
+        units, images, seconds = student.my_credit(home)
+        machines = student.my_machines(home)
+        standings = student.leaderboard(home)
     place = next((n for n, row in enumerate(standings, 1) if row.is_me), len(standings))
     if as_json:
         credit = {"units": units, "images": images, "seconds": seconds, "place": place, "students": len(standings)}
@@ -183,7 +180,7 @@ def _has_joined() -> bool:
 
 
 def _own_url() -> str:
-    """The database as this machine's student: by its invite, or by the settings that `join --no-start` left."""
+    """The class as this machine's student: by its invite, or by the settings that `join --no-start` left."""
     from deployments.student.doctor import Doctor
     from deployments.student.join import Membership
     from gan_core.settings import settings
@@ -191,7 +188,7 @@ def _own_url() -> str:
     if settings().database_url:
         return settings().database_url
     mine = Membership(settings().home)
-    return Doctor(mine.invite(), mine.pem).database
+    return Doctor(mine.invite(), mine.pem).home
 
 
 def _print_lines(found: list[events.Event]) -> None:

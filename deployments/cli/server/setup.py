@@ -36,7 +36,6 @@ def init(
     ] = None,
     listen: Annotated[str, typer.Option(help="Address that the servers bind to.")] = "0.0.0.0",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the class server.")] = 4242,
-    database_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of PostgreSQL.")] = 5442,
     database: Annotated[
         str,
         typer.Option(
@@ -49,7 +48,7 @@ def init(
 
     Then: `classgan students add`, and `classgan up`.
     """
-    make_class(addresses or [], listen, port, database_port, database)
+    make_class(addresses or [], listen, port, database)
 
 
 @commands.command()
@@ -71,16 +70,14 @@ RIGHTS = (
     ("own the database", "pg_has_role(current_user, (SELECT datdba FROM pg_database WHERE datname = current_database()), 'MEMBER')", "ALTER DATABASE {database} OWNER TO {role}"),
     ("make roles", "(SELECT rolcreaterole FROM pg_roles WHERE rolname = current_user)", "ALTER ROLE {role} CREATEROLE"),
     ("make a database for Prefect's own records", "EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = current_user AND r.rolcreatedb) OR EXISTS (SELECT FROM pg_database WHERE datname = current_database() || '_prefect' AND pg_has_role(current_user, datdba, 'MEMBER'))", "CREATE DATABASE {database}_prefect OWNER {role}"),
-    ("end students' sessions", "pg_has_role(current_user, 'pg_signal_backend', 'MEMBER')", "GRANT pg_signal_backend TO {role}"),
 )  # fmt: skip
 
 
-def make_class(addresses: Sequence[str], listen: str, port: int, database_port: int, database_url: str) -> ClassFile:
+def make_class(addresses: Sequence[str], listen: str, port: int, database_url: str) -> ClassFile:
     """Make or change the class in this folder; secrets, students and trainings stay.
 
     Raises:
         StackError: an address can't be one, or the existing server lacks a right; says what to do, and nothing was changed.
-            Or it speaks no TLS: then the certificate is there already, since that server needs a copy.
     """
     from deployments import prefect_database
     from deployments.server.class_file import ClassFile, make
@@ -93,14 +90,11 @@ def make_class(addresses: Sequence[str], listen: str, port: int, database_port: 
     if database_url:
         with connect(database_url) as connection:
             require_rights(connection)
-            database_port = connection.info.port
     before = ClassFile.load(home)
-    class_file = make(home, known, listen, port, database_port, database_url)
+    class_file = make(home, known, listen, port, database_url)
     if database_url:
         migrate(database_url)
         prefect_database.make_beside(database_url)
-        with connect(database_url) as connection:
-            _require_tls(connection, home)
     else:
         _make_embedded(home)
     console.print(
@@ -108,7 +102,7 @@ def make_class(addresses: Sequence[str], listen: str, port: int, database_port: 
             "\n".join(
                 (
                     f"students come to   {known[0]}",
-                    f"through ports      {port} (class server), {database_port} (PostgreSQL): open them",
+                    f"through port       {port} (HTTPS): open it",
                     f"kept in            {home}",
                     "                   back it up, show it to nobody",
                     "let students in    classgan students add NAME, or --roster FILE",
@@ -172,16 +166,6 @@ def require_rights(connection: Connection) -> None:
             f"The role {role!r} may not {', may not '.join(what for what, _ in missing)}. A superuser allows it: "
             + "; ".join(remedy for _, remedy in missing)
             + "."
-        )
-
-
-def _require_tls(connection: Connection, home: Path) -> None:
-    row = connection.execute("SHOW ssl").fetchone()
-    if row != ("on",):
-        raise StackError(
-            f"This PostgreSQL speaks no TLS. In its postgresql.conf: ssl = on, ssl_cert_file and ssl_key_file = copies of {home / 'class.pem'} and "
-            f"{home / 'class.key'}, password_encryption = 'scram-sha-256'. In its pg_hba.conf: hostssl {connection.info.dbname} +classgan_student all "
-            "scram-sha-256. Restart it, then call `classgan init` again."
         )
 
 

@@ -92,7 +92,7 @@ def students_revoke(
     login: Login,
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why; the student reads it.")] = "the login was revoked",
 ) -> None:
-    """Remove a student's login at once: sessions end, units go to other workers, credit stays."""
+    """Remove a student's login at once: units go to other workers, credit stays."""
     from deployments.local.database import database_url
     from gan_core.store import logins
     from gan_core.store.engine import connect
@@ -100,7 +100,7 @@ def students_revoke(
     with database_url() as url, connect(url) as connection:
         logins.revoke(connection, _student(connection, login).login, reason)
     console.print(
-        f"{login} is out: sessions end now, units go to others, credit stays. `classgan students rotate {login}` lets them in again.",
+        f"{login} is out: units go to others, credit stays. `classgan students rotate {login}` lets them in again.",
         soft_wrap=True,
     )
 
@@ -112,7 +112,7 @@ def students_suspend(
         str, typer.Option("--reason", "-r", help="Why; the student reads it.")
     ] = "your instructor says so",
 ) -> None:
-    """Suspend a student at once: sessions end, units go to other workers, credit stays. `restore` undoes it."""
+    """Suspend a student at once: units go to other workers, credit stays. `restore` undoes it."""
     from deployments.local.database import database_url
     from gan_core.store.engine import connect
     from gan_core.store.viewers import ledger

@@ -55,6 +55,8 @@ class Person:
     frames: Bucket = field(default_factory=lambda: Bucket(8, 400))
     written: Bucket = field(default_factory=lambda: Bucket(16_000, 1_000_000))  # bytes of logs and artifacts
     claims: Bucket = field(default_factory=lambda: Bucket(0.2, 32))  # a shift lasts minutes
+    shifts: Bucket = field(default_factory=lambda: Bucket(50, 500))  # what 32 machines at work ask of the class
+    at_door: int = 0  # requests of theirs
     in_flight: int = 0  # HTTP requests
     sockets: int = 0
     machines: set[str] = field(default_factory=set)  # names of workers seen

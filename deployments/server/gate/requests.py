@@ -4,12 +4,16 @@ No request of a student's is passed on. Each allowed one is checked and written 
 values of known kinds; the answer is Prefect's. What isn't in `ALLOWED` is refused.
 """
 
+import asyncio
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+import httpx
 
 from deployments.prefect_settings import HOLD
 from deployments.server.gate.logins import Person
@@ -18,6 +22,7 @@ from deployments.server.gate.values import at, harmless, is_uuid, machine_name, 
 from deployments.server.gate.waiting import Waiting
 from tasks.background.shifts import POOL
 
+SHARED = 5.0  # seconds that an answer is good for which is the same for all
 LOG_RECORDS = 500  # in one request; Prefect's own client sends what came in two seconds
 LOG_CHARACTERS = 4_000  # of one message; longer ones are cut
 ARTIFACT_CHARACTERS = 10_000
@@ -70,6 +75,7 @@ class StudentApi:
     def __init__(self, inner: Inner, shifts: Shifts, students: Callable[[], list[str]]) -> None:
         self._inner, self._shifts, self._students = inner, shifts, students
         self._waiting = Waiting(inner)
+        self._shared: dict[str, tuple[float, asyncio.Task[httpx.Response]]] = {}
 
     async def answer(
         self, person: Person, method: str, path: str, headers: list[tuple[bytes, bytes]], body: bytes
@@ -93,22 +99,32 @@ class StudentApi:
         again = ((b"retry-after", b"1"),) if response.status_code == 503 else ()  # else clients wait ever longer
         return Answer(response.status_code, response.content, ((b"content-type", kind), *again))
 
+    async def _share(self, method: str, path: str, body: Any = None) -> Answer:
+        """What is the same for all: however many ask, Prefect is asked once in SHARED seconds."""
+        since, asking = self._shared.get(path, (float("-inf"), None))
+        if asking is None or time.monotonic() - since > SHARED or (asking.done() and not _is_good(asking)):
+            asking = asyncio.create_task(self._inner.call(method, path, body))
+            self._shared[path] = time.monotonic(), asking
+        response = await asyncio.shield(asking)  # who goes away ends it for nobody else
+        kind = response.headers.get("content-type", "application/json").encode()
+        return Answer(response.status_code, response.content, ((b"content-type", kind),))
+
     # What belongs to nobody
 
     async def csrf_token(self, ask: Ask) -> Answer:
         return Answer.json(422, {"detail": "CSRF protection is disabled."})  # Prefect's words: clients look for them
 
     async def version(self, ask: Ask) -> Answer:
-        return await self._pass(ask, "GET", "/admin/version")
+        return await self._share("GET", "/admin/version")
 
     async def storage(self, ask: Ask) -> Answer:
         return Answer.json(200, {"default_result_storage_block_id": None})  # shifts store no results
 
     async def pool(self, ask: Ask) -> Answer:
-        return await self._pass(ask, "GET", f"/work_pools/{POOL}")
+        return await self._share("GET", f"/work_pools/{POOL}")
 
     async def queues(self, ask: Ask) -> Answer:
-        return await self._pass(ask, "POST", f"/work_pools/{POOL}/queues/filter", {})
+        return await self._share("POST", f"/work_pools/{POOL}/queues/filter", {})
 
     async def queue(self, ask: Ask) -> Answer:
         queue = await self._inner.get(f"/work_queues/{ask.id}")
@@ -119,12 +135,12 @@ class StudentApi:
     async def deployment(self, ask: Ask) -> Answer:
         if str(ask.id) not in await self._shifts.deployments_of(ask.login):
             raise Refused(404, "No such deployment.")
-        return await self._pass(ask, "GET", f"/deployments/{ask.id}")
+        return await self._share("GET", f"/deployments/{ask.id}")
 
     async def flow(self, ask: Ask) -> Answer:
         if str(ask.id) != (await self._shifts.deployment())["flow_id"]:
             raise Refused(404, "No such flow.")
-        return await self._pass(ask, "GET", f"/flows/{ask.id}")
+        return await self._share("GET", f"/flows/{ask.id}")
 
     # The worker
 
@@ -154,13 +170,11 @@ class StudentApi:
         return await self._pass(ask, "POST", "/flow_runs/filter", {"flow_runs": wanted})
 
     async def change_run(self, ask: Ask) -> Answer:
+        """Its name. The number of a process on a student's machine, and the like, tell nobody anything: not passed on."""
         await self._shifts.require_own(ask.login, ask.id)
-        changes = {
-            name: text(ask.body[name], 100) for name in ("infrastructure_pid", "flow_version") if name in ask.body
-        }
-        if "name" in ask.body:
-            changes["name"] = run_name(ask.login, ask.body["name"])
-        return await self._pass(ask, "PATCH", f"/flow_runs/{ask.id}", changes)
+        if "name" not in ask.body:
+            return Answer(204)
+        return await self._pass(ask, "PATCH", f"/flow_runs/{ask.id}", {"name": run_name(ask.login, ask.body["name"])})
 
     async def label_run(self, ask: Ask) -> Answer:
         await self._shifts.require_own(ask.login, ask.id)
@@ -286,6 +300,10 @@ ALLOWED: tuple[tuple[str, str, Handler], ...] = (
 )
 POLL = re.compile("/api/work_pools/[^/]+/get_scheduled_flow_runs")
 _ROUTES = [(method, re.compile(f"/api{path}"), handler) for method, path, handler in ALLOWED]
+
+
+def _is_good(asking: "asyncio.Task[httpx.Response]") -> bool:
+    return not asking.cancelled() and asking.exception() is None and asking.result().status_code == 200
 
 
 def _find(method: str, path: str) -> tuple[Handler, Mapping[str, str]]:

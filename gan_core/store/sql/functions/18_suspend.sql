@@ -8,7 +8,7 @@ BEGIN
         RETURN;
     END IF;
     -- First their sessions: one with an open transaction would keep the rows that are to be changed.
-    PERFORM pg_terminate_backend(a.pid, 5000) FROM pg_stat_activity AS a JOIN students AS s ON s.login = a.usename
+    PERFORM pg_terminate_backend(a.pid, 5000) FROM pg_stat_activity AS a JOIN students AS s ON s.login = a.usename AND a.usename <> session_user
     WHERE s.id = p_student AND a.datname = current_database();
     UPDATE leases SET ended_at = now(), outcome = 'given back'
     FROM workers AS w WHERE w.id = leases.worker_id AND w.student_id = p_student AND leases.ended_at IS NULL;
@@ -21,7 +21,7 @@ BEGIN
     INSERT INTO events (training_id, iteration, kind, text)
     SELECT t.id, t.iteration, 'suspended', format('%s was suspended: %s.', s.display_name, rtrim(p_reason, '.'))
     FROM trainings AS t, students AS s WHERE s.id = p_student AND t.state = 'running';
-    PERFORM pg_terminate_backend(a.pid) FROM pg_stat_activity AS a JOIN students AS s ON s.login = a.usename
+    PERFORM pg_terminate_backend(a.pid) FROM pg_stat_activity AS a JOIN students AS s ON s.login = a.usename AND a.usename <> session_user
     WHERE s.id = p_student AND a.datname = current_database();
     PERFORM pg_notify('classgan_work', '');
 END $$;

@@ -12,6 +12,7 @@ GRANT EXECUTE ON FUNCTION
     student.read_training(bigint, integer),
     student.trainings(),
     student.weights(bigint, integer),
+    student.upload_bytes(bigint, uuid),
     student.submit(bigint, uuid, float, float, float, float, float, bytea, bytea),
     student.heartbeat(bigint, uuid),
     student.release(bigint, uuid, text, boolean),
@@ -33,6 +34,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.checks TO classgan_owner;
 GRANT INSERT ON classgan.gradients, classgan.events TO classgan_owner;
 GRANT SELECT (training_id, kind, at, text) ON classgan.events TO classgan_owner;
 GRANT EXECUTE ON FUNCTION
+    classgan.caller(),
     classgan.note(bigint, integer, text, text),
     classgan.within(float, float, float),
     classgan.plain(text, integer),
