@@ -13,8 +13,10 @@ from answering import MEASURES, PAYLOAD, TRAIL, Machine
 from doors import DoorServer, door_of
 from poll import wait_until
 
+from deployments.server import app as server
 from deployments.server.app import AT_DOOR
 from deployments.server.door import uploads
+from deployments.server.gate import logins
 from deployments.server.gate.logins import Bucket
 from gan_core.errors import StoreError, StoreUnreachable
 from gan_core.policies.sampling import cut_units
@@ -62,7 +64,9 @@ def put(client, lease: int, boot, body: bytes, first: int = 0, total: int | None
 # Whose name it is
 
 
-def test_nobody_comes_in_without_a_login(door):
+def test_nobody_comes_in_without_a_login(door, monkeypatch):
+    monkeypatch.setattr(server, "FAILED_SECONDS", 0.01)
+    monkeypatch.setattr(logins, "AGAIN", 0.01)
     with door.client("ada") as client:
         for auth in (None, ("ada", "guessed"), ("instructor", "guessed"), ("nobody", "")):
             for path in ("/calls/my_credit", "/wait", "/submissions/1", "/trainings/1/weights/0"):
