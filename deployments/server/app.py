@@ -27,7 +27,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from deployments.server.door.app import StudentDoor
@@ -39,7 +38,7 @@ from deployments.server.gate.scrapes import METRICS, Scrapes
 from deployments.server.service.app import service_app
 from deployments.server.service.parameters import PREFIX, WHO
 from deployments.server.service.problems import MEDIA, problem
-from gan_core.store import door
+from gan_core.store.door import PREFIX as DOOR
 
 log = logging.getLogger("classgan.server")
 
@@ -71,7 +70,7 @@ def class_server(
     refresh_seconds: float = REFRESH,
     body_bytes: int = BODY_BYTES,
     database_url: str = "",
-    on_the_way: Path = Path("on-the-way"),
+    door: StudentDoor | None = None,
 ) -> "ClassServer":
     """Prefect's app behind the class's logins.
 
@@ -84,12 +83,11 @@ def class_server(
         scrapes: what Prometheus reads; None: nothing.
         refresh_seconds: between two calls of `student_hashes`. Who is no longer in it is out, open websockets included.
         body_bytes: limit of a student's request, and of anybody's to the service.
-        database_url: of the class, as the instructor, for the service (`deployments/server/service`) and for students'
-            shifts (`deployments/server/door`); "" leaves them out.
-        on_the_way: folder for weights and contributions between PostgreSQL and students; what is in it goes.
+        database_url: of the class, as the instructor, for the service (`deployments/server/service`); "" leaves it out.
+        door: for students' shifts; None: they can't ask the class.
     """
     logins = Logins(instructor_hash, student_hashes, refresh_seconds)
-    return ClassServer(app, logins, inner_secret, body_bytes, scrapes, database_url, on_the_way)
+    return ClassServer(app, logins, inner_secret, body_bytes, scrapes, database_url, door)
 
 
 class ClassServer:
@@ -103,7 +101,7 @@ class ClassServer:
         body_bytes: int,
         scrapes: Scrapes | None = None,
         database_url: str = "",
-        on_the_way: Path = Path("on-the-way"),
+        door: StudentDoor | None = None,
     ) -> None:
         self._app: App = app
         self._logins, self._inner_secret, self._body_bytes = logins, inner_secret, body_bytes
@@ -111,7 +109,7 @@ class ClassServer:
         self._shifts = Shifts(self._inner)
         self._students = StudentApi(self._inner, self._shifts, lambda: logins.student_names)
         self._service: App | None = service_app(database_url, self._inner) if database_url else None
-        self._door = StudentDoor(database_url, on_the_way) if database_url else None
+        self._door = door
         self._faults = Bucket(rate=0.02, burst=20)  # that are written down
         self._failed_waiting = 0
         self._scrapes = scrapes
@@ -154,7 +152,7 @@ class ClassServer:
             return
         if person is None:
             await self._refuse_login(path, send, given)
-        elif self._door is not None and path.startswith(f"{door.PREFIX}/"):
+        elif self._door is not None and path.startswith(f"{DOOR}/"):
             await self._serve_shift(self._door.app, person, scope, receive, send)
         elif self._service is not None and path.startswith(f"{PREFIX}/"):
             await self._serve(self._service, person, scope, receive, send)

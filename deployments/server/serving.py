@@ -11,6 +11,7 @@ from prefect.server.api.server import create_app
 from deployments.monitoring.collector import exposition
 from deployments.server.app import class_server
 from deployments.server.class_file import ClassFile
+from deployments.server.door.app import StudentDoor
 from deployments.server.gate.scrapes import Scrapes
 from gan_core.errors import StackError
 from gan_core.settings import settings
@@ -40,7 +41,7 @@ def main() -> None:
         inner_secret=class_file.inner_login,
         scrapes=Scrapes(exposition(url), hash_of(class_file.scrape_secret)),
         database_url=url,
-        on_the_way=home / "on-the-way",
+        door=StudentDoor(url, home / "on-the-way"),
     )
     uvicorn.run(
         app,

@@ -109,7 +109,7 @@ students = Table(
     "students",
     metadata,
     identity(),
-    Column("login", Text, nullable=False, unique=True),  # a PostgreSQL role
+    Column("login", Text, nullable=False, unique=True),  # at the class server; on one machine a PostgreSQL role
     Column("display_name", Text, nullable=False),
     Column("suspended", Text, nullable=False, server_default=""),  # why; "" for everybody who may contribute
     Column(

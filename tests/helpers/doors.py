@@ -14,6 +14,7 @@ from poll import wait_until
 from deployments.local.processes import free_port
 from deployments.server import certificate
 from deployments.server.app import class_server
+from deployments.server.door.app import StudentDoor
 from deployments.student.addresses import student_url
 from gan_core.store.door import PREFIX, Door
 from gan_core.store.engine import connect
@@ -70,7 +71,7 @@ class DoorServer:
             inner_secret="inner",
             refresh_seconds=0.2,
             database_url=self.database,
-            on_the_way=self.folder / "on-the-way",
+            door=StudentDoor(self.database, self.folder / "on-the-way"),
         )
         self._server = uvicorn.Server(
             uvicorn.Config(

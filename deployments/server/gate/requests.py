@@ -62,6 +62,13 @@ class Answer:
     def json(cls, status: int, content: Any, *headers: tuple[bytes, bytes]) -> "Answer":
         return cls(status, json.dumps(content).encode(), headers)
 
+    @classmethod
+    def of(cls, response: httpx.Response) -> "Answer":
+        """Prefect's, as students get it."""
+        kind = response.headers.get("content-type", "application/json").encode()
+        again = ((b"retry-after", b"1"),) if response.status_code == 503 else ()  # else clients wait ever longer
+        return cls(response.status_code, response.content, ((b"content-type", kind), *again))
+
 
 class StudentApi:
     """Prefect's API as students see it.
@@ -94,10 +101,7 @@ class StudentApi:
             return Answer.json(refused.status, {"detail": refused.detail}, *retry)
 
     async def _pass(self, ask: Ask, method: str, path: str, body: Any = None) -> Answer:
-        response = await self._inner.call(method, path, body, ask.headers)
-        kind = response.headers.get("content-type", "application/json").encode()
-        again = ((b"retry-after", b"1"),) if response.status_code == 503 else ()  # else clients wait ever longer
-        return Answer(response.status_code, response.content, ((b"content-type", kind), *again))
+        return Answer.of(await self._inner.call(method, path, body, ask.headers))
 
     async def _share(self, method: str, path: str, body: Any = None) -> Answer:
         """What is the same for all: however many ask, Prefect is asked once in SHARED seconds."""
@@ -105,9 +109,7 @@ class StudentApi:
         if asking is None or time.monotonic() - since > SHARED or (asking.done() and not _is_good(asking)):
             asking = asyncio.create_task(self._inner.call(method, path, body))
             self._shared[path] = time.monotonic(), asking
-        response = await asyncio.shield(asking)  # who goes away ends it for nobody else
-        kind = response.headers.get("content-type", "application/json").encode()
-        return Answer(response.status_code, response.content, ((b"content-type", kind),))
+        return Answer.of(await asyncio.shield(asking))  # who goes away ends it for nobody else
 
     # What belongs to nobody
 
