@@ -162,9 +162,12 @@ def test_a_hundred_machines_share_a_few_connections(training, connection, door):
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     ).fetchone()
     assert row[0] <= door_database.CONNECTIONS + 2  # and one that listens, one that asks who is a student
-    assert connection.execute("SELECT count(*) FROM classgan.contributions WHERE verdict = 'accepted'").fetchone() == (
-        100,
-    )
+    stored = connection.execute("SELECT verdict::text FROM classgan.contributions").fetchall()
+    assert len(stored) == 100
+    assert {verdict for (verdict,) in stored} <= {
+        "accepted",
+        "second",
+    }  # some units go to two students, who aren't told
 
 
 # What is cut
