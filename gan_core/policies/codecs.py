@@ -83,11 +83,12 @@ def _int8_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray, .
 def _int8_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
     if not np.isfinite(arrays[1]).all() or (arrays[1] < 0).any():
         raise PayloadError("a block's scale is negative, infinite or not a number")
-    steps = torch.nn.functional.pad(torch.from_numpy(arrays[0].astype(np.float32)), (0, -length % BLOCK)).view(
-        -1, BLOCK
-    )
-    scaled = steps * torch.from_numpy(arrays[1].astype(np.float32)).view(-1, 1)
-    return scaled.clamp_(-FLOAT32_MAX, FLOAT32_MAX).view(-1)[:length]
+    values, scales = torch.from_numpy(arrays[0].astype(np.float32)), torch.from_numpy(arrays[1].astype(np.float32))
+    whole = length - length % BLOCK
+    values[:whole].view(-1, BLOCK).mul_(scales[: whole // BLOCK].view(-1, 1))
+    values[whole:].mul_(scales[-1])
+    # In place, and clamped only where it may be needed: the coordinator decodes a whole class's contributions one after the other.
+    return values.clamp_(-FLOAT32_MAX, FLOAT32_MAX) if float(scales.max()) > FLOAT32_MAX / 128 else values
 
 
 CODECS: Mapping[CodecName, Codec] = MappingProxyType(
@@ -155,7 +156,7 @@ def encode(vectors: Vectors, layout: Layout, codec: CodecName, seed: int = 0) ->
         vector = vectors.part(part)
         if vector.numel() != layout.length(part):
             raise PayloadError(f"{part} has {vector.numel():,} numbers, the model has {layout.length(part):,}")
-        if not torch.isfinite(vector).all():
+        if not _is_finite(vector):
             raise PayloadError(f"{part} holds numbers that are not finite")
         vector = vector.detach().to("cpu", torch.float32).contiguous()
         for spec in layout.part(part):
@@ -200,11 +201,16 @@ def _decode_body(body: memoryview, layout: Layout, codec: CodecName) -> Vectors:
                 arrays.append(np.frombuffer(body, DTYPES[dtype], elements, offset))
                 offset += elements * DTYPES[dtype].itemsize
             vector[spec.start : spec.stop] = coder.decode(tuple(arrays), length)
-        if not torch.isfinite(vector).all():
-            bad = next(s.name for s in layout.part(part) if not torch.isfinite(vector[s.start : s.stop]).all())
+        if not _is_finite(vector):
+            bad = next(s.name for s in layout.part(part) if not _is_finite(vector[s.start : s.stop]))
             raise PayloadError(f"{bad} holds numbers that are not finite")
         parts.append(vector)
     return Vectors(*parts)
+
+
+def _is_finite(vector: Tensor) -> bool:
+    """Whether all numbers are. Smallest and largest are found in a tenth of the time of `isfinite`, and are NaN if one is."""
+    return not vector.numel() or bool(torch.stack(vector.aminmax()).isfinite().all())
 
 
 def _new_checksum() -> "hashlib.blake2b":
