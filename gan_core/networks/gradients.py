@@ -48,11 +48,15 @@ def discriminator_gradient(
 ) -> tuple[tuple[Tensor, ...], Tensor, Tensor, Tensor]:
     """D's gradient of D's loss alone. `fake` carries no graph, so nothing can reach G.
 
+    Spectral norm's estimate is brought up to date once a step, here (Miyato et al. 2018, algorithm 1).
+
     Returns:
         gradients (one for each of D's parameters), loss, real logits (N,), fake logits (N,)
     """
     d = networks.discriminator
-    real_logits, fake_logits = d(real).float(), d(fake.detach()).float()
+    real_logits = d(real).float()
+    with networks.estimates_kept():
+        fake_logits = d(fake.detach()).float()
     value = loss.discriminator(real_logits, fake_logits)
     return torch.autograd.grad(value, tuple(d.parameters())), value.detach(), real_logits.detach(), fake_logits.detach()
 
@@ -63,7 +67,7 @@ def generator_gradient(networks: Networks, loss: Loss, fake: Tensor) -> tuple[tu
     Returns:
         gradients (one for each of G's parameters), loss
     """
-    with frozen(networks.discriminator):
+    with frozen(networks.discriminator), networks.estimates_kept():
         value = loss.generator(networks.discriminator(fake).float())
         return torch.autograd.grad(value, tuple(networks.generator.parameters())), value.detach()
 

@@ -1,7 +1,8 @@
 """Generator and discriminator, filled from flat vectors and read into them."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -167,6 +168,18 @@ class Networks:
             for _ in range(POWER_ITERATIONS):
                 norm()  # in training mode, each look at the weights is an iteration (Miyato et al. 2018, algorithm 1)
             norm.train(mode)
+
+    @contextmanager
+    def estimates_kept(self) -> Generator[None]:
+        """While this holds, a look at the discriminator's weights is no iteration of spectral norm's estimate."""
+        iterating = [norm for norm in self._norms if norm.training]
+        for norm in iterating:
+            norm.eval()
+        try:
+            yield
+        finally:
+            for norm in iterating:
+                norm.train()
 
     @torch.no_grad()
     def read(self) -> Vectors:

@@ -45,6 +45,8 @@ def check(
     on_batch: Beat = lambda: None,
 ) -> Finding:
     """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation."""
+    # On a GPU with bfloat16, a plan's mixed precision would make the recomputation its own twin, and any other rounding a fault.
+    plan = plan.model_copy(update={"precision": "float32"})
     _, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
     layout = layout_of(plan)
     likeness = alike(claimed, path, layout)

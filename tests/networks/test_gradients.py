@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.parametrizations import _SpectralNorm
 
 from gan_core.layout import PARTS
 from gan_core.networks import gradients
@@ -121,6 +122,23 @@ def test_no_step_is_taken_on_a_few_images(tiny, digits):
     plan = tiny.changed(batch_size=8, images_per_unit=17, quorum=17)
     (unit,), _ = cut_units(plan, 0, len(digits))
     assert [len(real) for real, _ in shown(plan, Networks(plan), digits, unit)] == [9, 8]
+
+
+def test_spectral_norms_estimate_takes_one_iteration_a_step(tiny, monkeypatch):
+    """However often a step looks at the weights: with the real images, the generated ones, and for G."""
+    plan, taken = tiny.changed(model="spectral"), []
+    networks = Networks(plan)
+    networks.load(initial_weights(plan))
+    iterate = _SpectralNorm._power_method
+    monkeypatch.setattr(_SpectralNorm, "_power_method", lambda self, *how: taken.append(how) or iterate(self, *how))
+    real, fake = (
+        torch.zeros(2, plan.channels, *2 * [plan.image_size]),
+        networks.generator(torch.randn(2, plan.latent_dim, 1, 1)),
+    )
+    discriminator_gradient(networks, LOSSES["hinge"], real, fake)
+    generator_gradient(networks, LOSSES["hinge"], fake)
+    assert len(taken) == len(networks._norms) > 0
+    assert all(norm.training for norm in networks._norms)
 
 
 def test_a_gradient_over_two_units_is_their_mean_weighted_by_images(tiny, digits):
