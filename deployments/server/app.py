@@ -27,11 +27,21 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from deployments.server.door.app import StudentDoor
 from deployments.server.gate.frames import StudentSocket
-from deployments.server.gate.logins import REFRESH, Bucket, Logins, NotReadyYet, Person, credential_of, split_credential
+from deployments.server.gate.logins import (
+    REFRESH,
+    Bucket,
+    Logins,
+    NotReadyYet,
+    Person,
+    credential_of,
+    split_credential,
+    while_in,
+)
 from deployments.server.gate.requests import Answer, StudentApi
 from deployments.server.gate.runs import Inner, Refused, Shifts
 from deployments.server.gate.scrapes import METRICS, Scrapes
@@ -150,10 +160,11 @@ class ClassServer:
         except NotReadyYet:
             await _reply(send, _refusal(path, 503, "The class server has just started.", (b"retry-after", b"2")))
             return
+        refuse = partial(self._refuse_login, path, send, given)
         if person is None:
-            await self._refuse_login(path, send, given)
+            await refuse()
         elif self._door is not None and path.startswith(f"{DOOR}/"):
-            await self._serve_shift(self._door.app, person, scope, receive, send)
+            await while_in(person, send, partial(self._serve_shift, self._door.app, person, scope, receive), refuse)
         elif self._service is not None and path.startswith(f"{PREFIX}/"):
             await self._serve(self._service, person, scope, receive, send)
         elif person.is_instructor and scrapes:
@@ -161,7 +172,7 @@ class ClassServer:
         elif person.is_instructor:
             await self._app(_with_authorization(scope, self._inner.authorization), receive, send)
         else:
-            await self._serve_student(person, scope, receive, send)
+            await while_in(person, send, partial(self._serve_student, person, scope, receive), refuse)
 
     async def _refuse_login(self, path: str, send: Send, given: tuple[str, str] | None) -> None:
         """Late, to slow down whoever tries many; yet nobody else waits for it, and few wait at a time."""

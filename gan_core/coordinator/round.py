@@ -7,9 +7,7 @@ then is taken out of the sum exactly: the sum is built again, from the payloads 
 import logging
 import statistics
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from psycopg import Connection
@@ -26,7 +24,6 @@ from gan_core.units import counted
 log = logging.getLogger("classgan.rounds")
 
 LOOKAHEAD = 256 << 20  # bytes of decoded contributions kept until their turn in the sum; later ones are read again
-DECODERS = 2  # threads: PyTorch and hashlib let go of Python's lock, and the next payload is read meanwhile
 DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
 USUAL = 3.0  # times the usual time that it may take in any case: until then a backup has come
 KNOWN = 5  # arrivals from which on a deadline is learnt from them
@@ -122,22 +119,23 @@ class Round:
         # The frontier first: whatever lies before it had arrived by then, so the list read next holds all of it.
         self.progress = unit_queue.progress(connection, self._training_id, self._iteration)
         frontier = self.progress.frontier
-        arrived = unit_queue.arrivals(connection, self._training_id, self._iteration)
-        with closing(self._opened(connection, [a for a in arrived if a.id not in self._taken])) as opened:
-            for arrival, future in opened:
-                try:
-                    vectors, sketch = future.result()
-                except PayloadError as exc:
-                    self._refuse(connection, arrival, str(exc))
-                    return False  # its units are open again: look anew before anything behind them is added
-                try:
-                    self._lengths.check(vectors)
-                except PayloadError as exc:
-                    self._exploding[arrival.id] = str(exc)  # whose fault that is, the others of this round tell
-                self._known[arrival.first_ordinal] = arrival
-                self._taken[arrival.id] = arrival, sketch
-                if len(self._decoded) < self._lookahead:
-                    self._decoded[arrival.first_ordinal] = vectors
+        for arrival in unit_queue.arrivals(connection, self._training_id, self._iteration):
+            if arrival.id in self._taken:
+                continue
+            try:
+                vectors = self._read(connection, arrival)
+                sketch = self._sketcher.sketch(arrival.id, arrival.student, arrival.images, vectors)
+            except PayloadError as exc:
+                self._refuse(connection, arrival, str(exc))
+                return False  # its units are open again: look anew before anything behind them is added
+            try:
+                self._lengths.check(vectors)
+            except PayloadError as exc:
+                self._exploding[arrival.id] = str(exc)  # whose fault that is, the others of this round tell
+            self._known[arrival.first_ordinal] = arrival
+            self._taken[arrival.id] = arrival, sketch
+            if len(self._decoded) < self._lookahead:
+                self._decoded[arrival.first_ordinal] = vectors
         self._add(connection, sorted(o for o in self._known if frontier is None or o < frontier))
         return self.images >= self.quorum or not (self.progress.open or self.progress.leased)
 
@@ -204,27 +202,8 @@ class Round:
             self._decoded.pop(ordinal, None)
             del self._known[ordinal]
 
-    def _opened(
-        self, connection: Connection, arrivals: Sequence[unit_queue.Arrival]
-    ) -> Generator[tuple[unit_queue.Arrival, Future[tuple[Vectors, Sketch]]]]:
-        """Each of them, decoded and sketched; while one is waited for, the next are read and decoded."""
-
-        def open_(arrival: unit_queue.Arrival, payload: bytes | None) -> tuple[Vectors, Sketch]:
-            vectors = self._decode(payload)
-            return vectors, self._sketcher.sketch(arrival.id, arrival.student, arrival.images, vectors)
-
-        ahead: deque[tuple[unit_queue.Arrival, Future[tuple[Vectors, Sketch]]]] = deque()
-        with ThreadPoolExecutor(DECODERS) as pool:
-            for arrival in arrivals:
-                ahead.append((arrival, pool.submit(open_, arrival, unit_queue.payload(connection, arrival.id))))
-                if len(ahead) > DECODERS:
-                    yield ahead.popleft()
-            yield from ahead
-
     def _read(self, connection: Connection, arrival: unit_queue.Arrival) -> Vectors:
-        return self._decode(unit_queue.payload(connection, arrival.id))
-
-    def _decode(self, payload: bytes | None) -> Vectors:
+        payload = unit_queue.payload(connection, arrival.id)
         if payload is None:
             raise PayloadError("its tensors are not in the database")
         return decode(payload, self._layout, self._plan.codec)

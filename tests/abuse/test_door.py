@@ -4,6 +4,7 @@ import errno
 import socket
 import ssl
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,7 +23,7 @@ from gan_core.errors import StoreError, StoreUnreachable
 from gan_core.policies.sampling import cut_units
 from gan_core.store import student
 from gan_core.store.coordinator import trainings, unit_queue
-from gan_core.store.door import PREFIX, Sent
+from gan_core.store.door import LONGEST_HOLD, PREFIX, Sent
 from gan_core.units import Verdict
 
 
@@ -119,6 +120,18 @@ def test_a_revoked_student_is_out_at_once(ada, door, connection):
     for attempt in (lambda: ada.claim(), lambda: ada.submit(lease)):
         with pytest.raises(StoreError, match="suspended: cheating"):
             attempt()
+
+
+def test_what_is_held_open_ends_with_the_login(door, connection):
+    """Whoever is suspended while they wait for work reads so at once, not after half a minute."""
+    with ThreadPoolExecutor(1) as pool, door.client("ada") as client:
+        heard = client.post("/wait", json={"heard": -1, "seconds": 0}).json()
+        held = pool.submit(client.post, "/wait", json={"heard": heard, "seconds": LONGEST_HOLD}, timeout=60)
+        wait_until(lambda: door.app._logins._students["ada"].at_door, 20, "the question")
+        connection.execute("UPDATE classgan.students SET suspended = 'cheating' WHERE login = 'ada'")
+        answer = held.result()
+    assert answer.status_code == 401
+    assert "Your login is suspended: cheating" in answer.json()["detail"]
 
 
 # What may be asked

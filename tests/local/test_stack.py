@@ -86,9 +86,9 @@ def test_a_server_of_somebody_else_is_not_taken_for_ours(tmp_path, monkeypatch, 
 
 def test_processes_that_a_killed_stack_did_not_note_are_ended_but_not_whoever_starts_the_next(tmp_path):
     """Its terminal may have belonged to the killed class, and bears that class's mark."""
-    home = tmp_path / "home"
+    home, mark = tmp_path / "home", uuid4().hex  # nobody else's, also if these tests run twice at the same time
     home.mkdir()
-    (home / "stack.json").write_text(json.dumps({"processes": [], "mark": "m1", "sockets": str(tmp_path / "none")}))
+    (home / "stack.json").write_text(json.dumps({"processes": [], "mark": mark, "sockets": str(tmp_path / "none")}))
     script = (
         "import psutil, subprocess, sys; from pathlib import Path; from deployments.local.stack import LocalStack\n"
         "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
@@ -97,7 +97,7 @@ def test_processes_that_a_killed_stack_did_not_note_are_ended_but_not_whoever_st
     )
     run = subprocess.run(
         [sys.executable, "-c", script, str(home)],
-        env={**os.environ, STACK: "m1"},
+        env={**os.environ, STACK: mark},
         capture_output=True,
         text=True,
         check=False,

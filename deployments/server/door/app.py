@@ -42,7 +42,7 @@ from gan_core.store.logins import hash_of
 from gan_core.units import Submission
 
 CALL_SECONDS = 30.0  # for a question to arrive
-PIECE_SECONDS = 60.0  # for the next megabyte of weights to be taken
+PIECE_SECONDS = 60.0  # for the next piece of weights to be taken
 DOWNLOADS = 40  # of one student at once: one a machine
 PASSING = ("57014", "55P03", "25P03")  # of PostgreSQL's codes: it took too long, or a lock did
 CALL_BYTES = 1 << 16  # of a question; a machine's hardware is the longest thing in one
@@ -158,7 +158,7 @@ class StudentDoor:
 class _WeightsFile(FileResponse):
     """Weights on their way to one student's machine, if there aren't too many of those."""
 
-    chunk_size = 1 << 20  # each is read in a thread, and a class fetches gigabytes
+    chunk_size = 1 << 18  # each is read in a thread; of a whole class that fetches at once, so much is in memory, twice
 
     def __init__(self, path: Path, headers: Mapping[str, str], downloads: Counter[str], login: str) -> None:
         if downloads[login] >= DOWNLOADS:

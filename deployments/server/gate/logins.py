@@ -11,9 +11,11 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+
+from starlette.types import Message, Send
 
 from deployments.server.class_file import INSTRUCTOR
 
@@ -159,6 +161,32 @@ class Logins:
         if person is None and self._students is None:
             raise NotReadyYet
         return person if is_theirs else None
+
+
+async def while_in(
+    person: Person,
+    send: Send,
+    serve: Callable[[Send], Coroutine[None, None, None]],
+    refuse: Callable[[], Coroutine[None, None, None]],
+) -> None:
+    """Serve somebody as long as they may be here: what is held open for half a minute ends with that, too, and is refused."""
+    has_begun = False
+
+    async def sending(message: Message) -> None:
+        nonlocal has_begun
+        has_begun = True
+        await send(message)
+
+    serving, out = asyncio.ensure_future(serve(sending)), asyncio.ensure_future(person.out.wait())
+    try:
+        await asyncio.wait({serving, out}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        out.cancel()
+        serving.cancel()  # changes nothing if it is done
+    with suppress(asyncio.CancelledError):
+        await serving
+    if person.out.is_set() and not has_begun:
+        await refuse()
 
 
 def credential_of(headers: list[tuple[bytes, bytes]]) -> tuple[str, str] | None:
