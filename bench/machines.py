@@ -66,15 +66,11 @@ class Machine:
         return {"submit": time.monotonic() - began, **self._next(began)}
 
     def _next(self, began: float) -> dict[str, float]:
-        """Claim until there is something of another iteration, then fetch its weights."""
-        known = self._lease.iteration if self._lease else -1
+        """Claim until there is something, then fetch its weights."""
         while True:
             asked = time.monotonic()
-            lease = self._main.call(lambda c: student.claim(c, self._worker, self._boot))
-            if lease and lease.iteration > known:
+            if lease := self._main.call(lambda c: student.claim(c, self._worker, self._boot)):
                 break
-            if lease:  # a second copy of somebody's units, who has not handed them in yet: computing takes longer than that
-                self._main.call(lambda c, id_=lease.id: student.release(c, id_, self._boot, "the class is faster"))
             self._main.call(lambda c: student.wait_for_work(c, 1.0))
         claimed = time.monotonic()
         weights = self._main.call(lambda c: student.weights(c, lease.training_id, lease.iteration))

@@ -55,6 +55,7 @@ def plan_of(machines: int, quick: bool) -> Plan:
         deadline_floor=3_600,
         deadline_ceiling=3_600,
         checks="off",
+        backup_leases=False,
         evaluate_interval=0,
         checkpoint_interval=10,
         **small,

@@ -23,6 +23,7 @@ from gan_core.policies.trails import fold, random_signs
 # Each limit is wide for what honest contributions showed when they were measured: the table in docs/policies.md.
 STUDENTS = 3  # with fewer in a round nobody can say who of them is wrong
 FOLDED = 1 << 16  # numbers of a part's sketch: cosines are right within 0.004
+TOGETHER = 64  # sketches in a block of memory
 TIMES = 4.0  # longer or shorter than the others; honest ones stayed within 2.3
 SPREADS = 6.0  # median deviations of log lengths: where honest ones differ by more than TIMES, this many are taken
 SCATTERS = 4.0  # ... of agreements: where honest ones ask for one thing and others for the contrary, fewer can be told
@@ -61,19 +62,31 @@ class Sketcher:
         random = torch.Generator()
         random.seed()  # from the system: a known one could be crafted against
         self._signs = random_signs(layout, random)
+        self._room: dict[Part, list[Tensor]] = {part: [] for part in self._signs}  # rows that are still free
 
     def sketch(self, contribution: int, student: str, images: int, vectors: Vectors) -> Sketch:
         """The contribution's sketch."""
         lengths = {part: float(vectors.part(part).norm()) for part in self._signs}
-        directions = {part: _folded(vectors.part(part), signs, lengths[part]) for part, signs in self._signs.items()}
+        directions = {
+            part: self._kept(part, _folded(vectors.part(part), signs, lengths[part]))
+            for part, signs in self._signs.items()
+        }
         return Sketch(contribution, student, images, lengths, directions)
+
+    def _kept(self, part: Part, folded: Tensor) -> Tensor:
+        """A copy in a row of a large block. What stays must not lie between the megabytes of what is read and dropped: they
+        would not be given back.
+        """
+        if not self._room[part]:
+            self._room[part] = list(torch.empty(TOGETHER, len(folded), dtype=torch.half))
+        return self._room[part].pop().copy_(folded)
 
 
 def _folded(vector: Tensor, signs: Tensor, length: float) -> Tensor:
     if math.isinf(length):  # finite numbers whose squares are not
         vector = vector / vector.abs().max()
     folded = fold(vector, signs, FOLDED)
-    return (folded / (float(folded.norm()) or 1.0)).half()
+    return folded / (float(folded.norm()) or 1.0)
 
 
 class Gates:
