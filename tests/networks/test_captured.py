@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.parametrize import ParametrizationList
 
 from gan_core.data.images import ImageSet
 from gan_core.devices import captured
@@ -44,6 +45,14 @@ def units_of(*sizes: int) -> list[WorkUnit]:
     ]
 
 
+def held(d):
+    """The same discriminator, which looks at its weights without another iteration of spectral norm's estimate."""
+    for module in d.modules():
+        if isinstance(module, ParametrizationList):
+            module.eval()
+    return d
+
+
 def written_out(plan, images, units, weights) -> Vectors:
     """The loop as anybody would write it for one machine: a batch, D's step, G's step."""
     networks, loss = Networks(plan), LOSSES[plan.loss]
@@ -63,10 +72,11 @@ def written_out(plan, images, units, weights) -> Vectors:
                 flipped = torch.rand(len(real), 1, 1, 1, generator=random) < 0.5
                 real = torch.where(flipped, real.flip(-1), real)
             real = real.contiguous(memory_format=torch.channels_last)
+            d.train()
             fake = g(torch.randn(len(real), plan.latent_dim, 1, 1, generator=random))
             for network, adam, value in (
-                (d, d_adam, lambda real=real, fake=fake: loss.discriminator(d(real), d(fake.detach()))),
-                (g, g_adam, lambda fake=fake: loss.generator(d(fake))),
+                (d, d_adam, lambda real=real, fake=fake: loss.discriminator(d(real), held(d)(fake.detach()))),
+                (g, g_adam, lambda fake=fake: loss.generator(held(d)(fake))),
             ):
                 with frozen(d) if network is g else nullcontext():
                     found = torch.autograd.grad(value(), list(network.parameters()))
