@@ -101,7 +101,11 @@ def _iterate(training: "Coordinator", hub: HubPushes) -> None:
         background = [future for future in background if not _is_done(future)]
         if len(background) > WAITING and not training.is_done:
             if training.is_due(training.plan.sample_interval):
-                log.info("Iteration %d isn't drawn: %d such tasks are still waiting.", number + 1, len(background))
+                log.info(
+                    "Iteration %d isn't drawn: %d samples, evaluations and pushes still wait.",
+                    number + 1,
+                    len(background),
+                )
             continue  # the class is faster than they are, or Prefect's server is away and they wait for it
         if training.is_due(training.plan.sample_interval):
             background.append(sample.submit(training.snapshot(), is_last=training.is_done))

@@ -35,6 +35,14 @@ def recompute(
     return vectors, Track(points)
 
 
+def exact(plan: Plan) -> Plan:
+    """The plan as whoever judges others computes it: in float32.
+
+    On a GPU with bfloat16, a plan's mixed precision would make the recomputation its own twin, and any other rounding a fault.
+    """
+    return plan.model_copy(update={"precision": "float32"})
+
+
 def check(
     plan: Plan,
     networks: Networks,
@@ -45,8 +53,7 @@ def check(
     on_batch: Beat = lambda: None,
 ) -> Finding:
     """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation."""
-    # On a GPU with bfloat16, a plan's mixed precision would make the recomputation its own twin, and any other rounding a fault.
-    plan = plan.model_copy(update={"precision": "float32"})
+    plan = exact(plan)
     _, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
     layout = layout_of(plan)
     likeness = alike(claimed, path, layout)

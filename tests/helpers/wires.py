@@ -2,12 +2,13 @@
 
 import socket
 import threading
+from abc import ABC, abstractmethod
 from contextlib import suppress
 
 ENDLESS = 1 << 40  # bytes
 
 
-class Wire:
+class Wire(ABC):
     """Takes connections on a port of its own, and joins each with another one. What a subclass says: with which, and for how long."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
@@ -15,9 +16,9 @@ class Wire:
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
 
+    @abstractmethod
     def further(self, near: socket.socket) -> tuple[socket.socket, int]:
         """The other end for this connection, and how many bytes may pass in each direction."""
-        raise NotImplementedError
 
     def close(self) -> None:
         self._listening.close()

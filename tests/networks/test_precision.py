@@ -31,10 +31,9 @@ def test_mixed_precision_is_another_rounding_and_a_valid_contribution(tiny, digi
     assert measures.images == 80
 
 
-@pytest.mark.parametrize("kind", ["local_steps", "gradient"])
-def test_whoever_recomputes_on_a_gpu_with_bfloat16_accuses_nobody_of_float32(tiny, digits, bfloat16_here, kind):
+def test_whoever_recomputes_on_a_gpu_with_bfloat16_accuses_nobody_of_float32(tiny, digits, bfloat16_here):
     """Recomputed as the plan says, in bfloat16, the lease would be its own twin: no other rounding would be allowed."""
-    plan = tiny.changed(contribution=kind, images_per_unit=160, quorum=160)
+    plan = tiny.changed(contribution="gradient", images_per_unit=160, quorum=160)
     units, weights = cut_units(plan, 0, len(digits))[0][:1], initial_weights(plan)
     honest, _ = contribute(plan, Networks(plan), digits, units, weights)
     assert check(plan, Networks(plan, "cpu:1"), digits, units, weights, honest).valid

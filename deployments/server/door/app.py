@@ -158,7 +158,7 @@ class StudentDoor:
 class _WeightsFile(FileResponse):
     """Weights on their way to one student's machine, if there aren't too many of those."""
 
-    chunk_size = 1 << 18  # each is read in a thread; of a whole class that fetches at once, so much is in memory, twice
+    chunk_size = 1 << 20  # read in a thread; with a quarter, a class of 500 got its weights in twice the time
 
     def __init__(self, path: Path, headers: Mapping[str, str], downloads: Counter[str], login: str) -> None:
         if downloads[login] >= DOWNLOADS:
