@@ -165,6 +165,40 @@ def test_a_fresh_machine_earns_credit_with_the_first_file_of_the_data(campus, pl
     campus.cancel("faces")
 
 
+# What every process of a machine runs first. The shift's finds that its device never finishes a batch, the first time.
+HANGING = """
+import sys, threading
+from pathlib import Path
+
+if "deployments.student.locked_process" in sys.orig_argv:
+    from gan_core.worker import shift, watchdog
+
+    hung, real = Path(__file__).with_name("hung"), shift.contribute
+
+    def contribute(*arguments):
+        if hung.exists():
+            return real(*arguments)
+        hung.touch()
+        threading.Event().wait()
+
+    shift.contribute = contribute
+    watchdog.STUCK_AT_LEAST = shift.HUNG = shift.HEARTBEAT = 1
+"""
+
+
+def test_a_machine_whose_device_hangs_gives_its_unit_back_and_starts_a_fresh_process(campus, lesson, tmp_path):
+    """Nothing ends a driver's call that doesn't return, so the shift's process ends itself, and the worker goes on."""
+    (tmp_path / "sitecustomize.py").write_text(HANGING)
+    invite = campus.invite("dorothy")
+    machine = campus.join(invite, CLASSGAN_DEVICE="cpu:1", PYTHONPATH=str(tmp_path))
+    wait_until(lambda: campus.images_of("dorothy") > 0, 120, "dorothy's first accepted unit, in her second shift")
+    ((told,),) = campus.ask("SELECT text FROM classgan.events WHERE kind = 'given back' AND text LIKE 'dorothy %%'")
+    assert "gave unit" in told
+    assert "back: no batch was finished for" in told
+    assert "cpu:1 hangs, and nothing but the end of this process ends that." in campus.said(invite)
+    assert machine.poll() is None  # the worker is still the same
+
+
 def test_no_start_prepares_a_machine_that_the_ordinary_command_then_runs(campus):
     invite = campus.invite("alan")
     assert campus.join(invite, "--no-start").wait(120) == 0

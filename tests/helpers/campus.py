@@ -36,7 +36,7 @@ class School:
         self.stack, self.reference = stack, reference
 
     def ask(self, query: str, *values: object) -> list[tuple]:
-        with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
+        with psycopg.connect(self.stack.database, autocommit=True) as connection:
             return connection.execute(query, values).fetchall()
 
     def start(self, name: str, plan: Plan) -> str:
@@ -48,7 +48,7 @@ class School:
 
     def state(self, name: str) -> TrainingState | None:
         """None until its coordinator has made it known."""
-        with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
+        with psycopg.connect(self.stack.database, autocommit=True) as connection:
             row = trainings.find(connection, name)
         return row.state if row else None
 
@@ -97,7 +97,7 @@ class School:
 
     def assert_equals_the_reference(self, name: str, plan: Plan) -> None:
         """The training's last state is what one process reaches with this plan, bit for bit."""
-        with psycopg.connect(self.stack.postgres.url(), autocommit=True) as connection:
+        with psycopg.connect(self.stack.database, autocommit=True) as connection:
             found = trainings.latest_checkpoint(connection, trainings.get(connection, name).id)
         assert found is not None
         iteration, _, payload = found
@@ -128,8 +128,8 @@ class Campus(School):
         with connect(self.stack.database) as connection:
             return self.class_file.invite(self.stack.home, login, logins.issue(connection, login))
 
-    def join(self, invite: Invite, *options: str, host: str = "") -> subprocess.Popen[bytes]:
-        """A student's machine, with a home of its own; the host is called like the student, if not otherwise."""
+    def join(self, invite: Invite, *options: str, host: str = "", **more: str) -> subprocess.Popen[bytes]:
+        """A student's machine, with a home of its own and these variables more; the host is called like the student, if not otherwise."""
         home = self.folder / f"{invite.login}'s machine"
         home.mkdir(exist_ok=True)
         log = (home / "join.log").open("wb")
@@ -151,6 +151,7 @@ class Campus(School):
                 "HOME": str(home),
                 "CLASSGAN_HOME": str(home / "kept"),
                 "CLASSGAN_THREADS": "1",
+                **more,
             },
             stdin=subprocess.DEVNULL,
             stdout=log,
