@@ -27,7 +27,7 @@ from gan_core.plan import CodecName, Plan
 from gan_core.policies.codecs import decode, encode
 from gan_core.policies.sampling import cut_units
 from gan_core.policies.trails import Answer, Trail, compare
-from gan_core.policies.validation import Likeness, Track, alike, check_probability, judge
+from gan_core.policies.validation import Likeness, Track, alike, check_probability, edges, judge
 from gan_core.presets import preset
 from gan_core.units import WorkUnit
 
@@ -115,9 +115,11 @@ def threads(count: int) -> Generator[None]:
 
 
 def trail_of(setting: Setting, track: Track) -> bytes:
-    trail = Trail(layout_of(setting.plan), setting.units[:1])
-    for point in track.points:
-        trail.add(point)
+    plan, unit = setting.plan, setting.units[0]
+    trail, batches = Trail(layout_of(plan), [unit]), plan.batches_of(unit.images)
+    ends = edges(batches) if plan.contribution == "local_steps" else (batches,)
+    for done, point in zip((0, *ends), track.points, strict=True):
+        trail.add(done, point)
     return trail.encode()
 
 

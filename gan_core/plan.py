@@ -21,7 +21,6 @@ FIXED = frozenset(
     | {"generator_width", "discriminator_width", "loss", "contribution", "codec", "weights_codec"}
     | {"sampler", "shards", "seed"}
 )
-STRETCH = 3.0  # times the target that a round may take for a slow machine; who is slower still isn't waited for
 
 
 class Plan(BaseModel):
@@ -111,8 +110,8 @@ class Plan(BaseModel):
     quorum: Annotated[
         Annotated[int, Field(ge=2, le=100_000_000)] | Literal["auto"],
         Field(
-            description="An iteration closes with this many images. `auto`: as many as the online machines compute in about "
-            "`target_seconds`, so that none is idle.",
+            description="An iteration closes with this many images. `auto`: after `target_seconds`, with what the online machines "
+            "have computed by then, so that none is idle.",
         ),
     ] = 1_875
     min_quorum: Annotated[
@@ -309,23 +308,18 @@ class Plan(BaseModel):
         return max(0, self.iterations - iteration) * size
 
     def quorum_for(self, speeds: Sequence[float | None]) -> tuple[int, float]:
-        """Images that close an iteration, and the seconds that leases are sized for, with machines of these speeds.
+        """Images that an iteration needs, and the seconds that leases are sized for, with machines of these speeds.
 
-        With `auto`, each machine gets as many units as it computes in `target_seconds`, or in the time that the slowest
-        one takes for a single unit, at most STRETCH times the target (or the fastest one's time for a unit). A slower one
-        counts for nothing: it may take a unit, but another will be done before it, and nobody waits for it.
+        With `auto` the iteration closes after these seconds, and the images are what the machines compute until then.
 
         Args:
-            speeds: images per second of each machine; None where nothing was measured yet.
+            speeds: images per second of each machine; None where nothing was measured yet: it begins with a unit.
         """
         if self.quorum != "auto":
             return self.quorum, self.target_seconds
-        times = [self.images_per_unit / s for s in speeds if s]
-        limit = STRETCH * max(self.target_seconds, min(times, default=0.0))
-        times = [t for t in times if t <= limit]
-        seconds = max([self.target_seconds, *times])
-        units = sum(min(self.max_units_per_lease, max(1, int(seconds / t))) for t in times)
-        return self.images_per_unit * max(1, units + sum(not s for s in speeds)), seconds
+        expected = round(self.target_seconds * sum(speed or 0 for speed in speeds))
+        expected += self.images_per_unit * sum(not speed for speed in speeds)
+        return max(self.images_per_unit, expected), self.target_seconds
 
     def changed(self, **values: Any) -> "Plan":
         """A copy with other values, validated. Raises PlanError with every fault, one line each."""

@@ -1,7 +1,7 @@
 """The values that all layers share, frozen: units, leases, measures, states, verdicts, event kinds."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -151,6 +151,16 @@ class WorkUnit:
         return len(self.indices)
 
 
+def first_of(units: Sequence[WorkUnit], images: int) -> tuple[WorkUnit, ...]:
+    """As much of these units as holds so many images: the last one may be cut."""
+    kept: list[WorkUnit] = []
+    for unit in units:
+        if images > 0:
+            kept.append(unit if images >= unit.images else replace(unit, indices=unit.indices[:images]))
+        images -= unit.images
+    return tuple(kept)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """One worker's right to compute one or several units of an iteration until a moment in time."""
@@ -161,6 +171,7 @@ class Lease:
     plan_version: int  # computed and judged by this one, whatever the plan is by then
     units: tuple[WorkUnit, ...]
     leased_until: datetime  # aware, judged by the database's clock
+    seconds_left: float | None = None  # until its round closes, from the claim on; None: the round waits for it
 
     @property
     def images(self) -> int:

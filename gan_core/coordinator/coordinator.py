@@ -5,6 +5,7 @@ contributions since then, which lead to the very same weights.
 """
 
 import logging
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from gan_core.coordinator import checkpoints
 from gan_core.coordinator.checkpoints import Checkpoints, Snapshot
 from gan_core.coordinator.gates import Gates
 from gan_core.coordinator.leadership import Leadership
-from gan_core.coordinator.round import Gathered, Lengths, Round, deadline_after
+from gan_core.coordinator.plans import ask_for
+from gan_core.coordinator.round import Gathered, Lengths, Round, deadline_after, grace_after
 from gan_core.data.images import advice, images_of, next_units
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
 from gan_core.networks.models import layout_of
@@ -32,6 +34,9 @@ log = logging.getLogger("classgan.coordinator")
 TICK = 1.0  # seconds between looks when nobody notifies: a net under LISTEN/NOTIFY
 QUIET = 3.0  # seconds without anybody at work, after which Ctrl-C doesn't wait for the iteration's end
 GOES_ON = (TrainingState.QUEUED, TrainingState.LAUNCHING, TrainingState.RUNNING)  # what a standby takes over
+SURPLUS = (
+    1.25  # times the images that are expected: what a round opens with that closes in time; the rest goes into the next
+)
 FORGIVEN = 20  # iterations after which an update that went wrong is no longer held against the training
 
 
@@ -69,7 +74,7 @@ class Coordinator:
         if first.state is TrainingState.CANCELLED:
             raise TrainingError(f"Training {self.name!r} was cancelled. Start one with another name.")
         self._checkpoints = Checkpoints(self.link.url, self.training_id)
-        self._ask_for(self.plan, first)
+        self.link.call(lambda c: ask_for(c, self.name, self.plan, first))
         self._lead = lead = Leadership(self.link.url, self.training_id, self.name)
         self.link.close()  # from here on, every new connection must hold the lock before it does anything
         self.link = Link(self.link.url, should_stop=lambda: bool(self.stop_asked), on_connect=self._take_hold)
@@ -142,31 +147,6 @@ class Coordinator:
 
     # The plan
 
-    def _ask_for(self, plan: Plan, row: trainings.TrainingRow) -> None:
-        """Let a training that exists go on with what is new in this plan, from its next iteration on.
-
-        The plan that `train` was given before, given again, changes nothing: changes made meanwhile stay.
-
-        Raises:
-            TrainingError: the plan differs in what can't change.
-        """
-        now = checked_plan(row.wanted or row.plan)
-        before = checked_plan(row.given or row.plan)
-        if conflicts := before.conflicts_with(plan):
-            changes = ", ".join(f"{f} was {getattr(before, f)!r}, now {getattr(plan, f)!r}" for f in conflicts)
-            raise TrainingError(
-                f"Training {self.name!r} exists with another plan: {changes}. Give the new one another name, or start this one with its old plan.",
-            )
-        given = plan.model_dump(mode="json")
-        new = {f: value for f, value in given.items() if value != getattr(before, f)}
-        if new and (wanted := now.changed(**new)) != now:
-            self.link.call(
-                lambda c: trainings.want_plan(
-                    c, self.training_id, wanted.model_dump(mode="json"), "a new start of `train`"
-                )
-            )
-        self.link.call(lambda c: trainings.set_given(c, self.training_id, given))
-
     def _adopt_wanted_plan(self) -> None:
         """Between two iterations: go on with the plan that somebody asked for meanwhile."""
         row = self.link.call(lambda c: trainings.get(c, self.name))
@@ -211,14 +191,25 @@ class Coordinator:
         if opened := self.link.call(lambda c: unit_queue.opened(c, self.training_id, number)):
             self._opened = opened  # before a pause or a crash; it ends as it began
             return 0
-        quorum, seconds = self.plan.quorum_for(self.link.call(lambda c: unit_queue.speeds(c, self.training_id)))
-        units = self._left_over()
-        new, position = next_units(self.plan, self.state.position, self.images, quorum - sum(u.images for u in units))
+        speeds = self.link.call(lambda c: unit_queue.speeds(c, self.training_id))
+        quorum, seconds = self.plan.quorum_for(speeds)
+        is_boxed = self.plan.quorum == "auto"
+        units, position = self._left_over(), self.state.position
+        wanted = quorum - sum(unit.images for unit in units)
+        if is_boxed:
+            most = max(int(SURPLUS * quorum), len(speeds) * self.plan.images_per_unit)
+            ahead = self.plan.epochs * len(self.images) - position if self.plan.epochs else most
+            wanted = min(wanted + most - quorum, math.ceil(ahead))
+        new, position = next_units(self.plan, position, self.images, wanted)
         units += [replace(unit, ordinal=len(units) + unit.ordinal) for unit in new]
-        self._opened = unit_queue.Opened(quorum=sum(unit.images for unit in units), position=position)
+        self._opened = unit_queue.Opened(
+            quorum=quorum if is_boxed else sum(unit.images for unit in units),
+            position=position,
+            seconds=seconds if is_boxed else None,
+        )
         self.link.call(
             lambda c: unit_queue.create_units(
-                c, self.training_id, number, self._opened.quorum, position, units, seconds
+                c, self.training_id, number, self._opened.quorum, position, units, seconds, is_boxed
             )
         )
         if number and number % self.plan.checkpoint_interval == 0:
@@ -233,16 +224,21 @@ class Coordinator:
             Finished: a person paused or cancelled the training meanwhile.
         """
         number, quorum, started = self.state.iteration, self._opened.quorum, time.monotonic()
+        box = self._opened.seconds
         self._lengths.at_least = step_lengths(self.plan, self.state)
-        round_ = Round(self.plan, self.layout, self.training_id, number, quorum, self._lengths, self._gates)
+        needed = math.inf if box else quorum
+        round_ = Round(self.plan, self.layout, self.training_id, number, needed, self._lengths, self._gates)
         arrivals = self.link.call(lambda c: unit_queue.arrival_seconds(c, self.training_id))
-        deadline, moved = deadline_after(arrivals, self.plan), started
+        deadline, moved = grace_after(arrivals, box) if box else deadline_after(arrivals, self.plan), started
         while True:
             self._step()
             closed = self.link.call(round_.look)
+            if closed and box and not round_.images and round_.progress.open:
+                self.link.call(lambda c: unit_queue.extend(c, self.training_id, number))  # nobody was there
+                closed, started = False, time.monotonic()
             late = time.monotonic() - started >= deadline and round_.images >= self.plan.min_quorum * quorum
             if (closed or late) and self.link.call(round_.finish):
-                if 0 < round_.images < quorum:
+                if 0 < round_.images < quorum and (late or not box):
                     why = f"its deadline of {deadline:.0f} s has passed" if late else "the other units were given up"
                     self._note(
                         EventKind.CLOSED_EARLY,
@@ -254,7 +250,9 @@ class Coordinator:
             moved = time.monotonic() if round_.progress.leased else moved
             finishing = bool(self.stop_asked) and time.monotonic() - moved < QUIET  # Ctrl-C lets the iteration end
             self.stop_if_asked(may_wait=bool(round_.progress.leased) or finishing)
-            self.link.call(lambda c: self._wait(c, round_, time.monotonic() - started))
+            waited = time.monotonic() - started
+            most = min([TICK, *(moment - waited for moment in (box, deadline) if moment and moment > waited)])
+            self.link.call(lambda c, w=waited, m=most: self._wait(c, round_, w, m))
             self._tell()
 
     def stop_if_asked(self, may_wait: bool = False) -> None:
@@ -272,8 +270,8 @@ class Coordinator:
         if state is not TrainingState.RUNNING and not may_wait:
             raise Finished(state, self.state.iteration)
 
-    def _wait(self, connection: Connection, round_: Round, waited: float) -> None:
-        if wait_for_notice(connection, TICK) and time.monotonic() - self._tidied < TICK:
+    def _wait(self, connection: Connection, round_: Round, waited: float, most: float) -> None:
+        if wait_for_notice(connection, most) and time.monotonic() - self._tidied < TICK:
             return  # a flood of notices must not keep the rest from being done
         self._tidied = time.monotonic()
         unit_queue.expire_leases(connection)

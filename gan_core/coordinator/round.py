@@ -27,6 +27,7 @@ log = logging.getLogger("classgan.rounds")
 LOOKAHEAD = 256 << 20  # bytes of decoded contributions kept until their turn in the sum; later ones are read again
 DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
 USUAL = 3.0  # times the usual time that it may take in any case: until then a backup has come
+SLACK = 0.5  # seconds that a machine may be late at least when a round closes in time
 KNOWN = 5  # arrivals from which on a deadline is learnt from them
 EXPLODED = 100.0  # times the usual length: no honest contribution of a training that still learns
 ENOUGH = 8  # contributions that make a length "usual"
@@ -88,17 +89,41 @@ def deadline_after(arrivals: Sequence[float], plan: Plan) -> float:
     return min(plan.deadline_ceiling, max(plan.deadline_floor, USUAL * middle, middle + DEVIATIONS * spread))
 
 
+def grace_after(arrivals: Sequence[float], seconds: float) -> float:
+    """Seconds from the opening of a round that closes after `seconds`, until which its answers are waited for.
+
+    What machines send when their time is over comes within a moment: so much as is usual in this class, plus DEVIATIONS
+    deviations. While that isn't known, half of the round.
+
+    Args:
+        arrivals: as `deadline_after`'s.
+    """
+    late = [arrival - seconds for arrival in arrivals if arrival > 0.9 * seconds]
+    if len(late) < KNOWN:
+        return 1.5 * seconds + SLACK
+    middle = statistics.median(late)
+    spread = 1.4826 * statistics.median(abs(each - middle) for each in late)
+    return seconds + min(seconds, max(SLACK, middle + DEVIATIONS * spread))
+
+
 class Round:
     """Fed by `look` as often as something may have come; closed by `finish`, unless that finds something odd.
 
     Args:
-        quorum: images that close it.
+        quorum: images that close it; infinite where it closes in time.
         lengths: of earlier contributions; this round's are added.
         gates: of this training.
     """
 
     def __init__(
-        self, plan: Plan, layout: Layout, training_id: int, iteration: int, quorum: int, lengths: Lengths, gates: Gates
+        self,
+        plan: Plan,
+        layout: Layout,
+        training_id: int,
+        iteration: int,
+        quorum: float,
+        lengths: Lengths,
+        gates: Gates,
     ) -> None:
         self.quorum = quorum
         self._plan, self._layout, self._lengths, self._gates = plan, layout, lengths, gates
@@ -116,7 +141,7 @@ class Round:
         self.progress = unit_queue.Progress(open=0, leased=0, done=0, frontier=None, workers_online=0)
 
     def look(self, connection: Connection) -> bool:
-        """Take in what has arrived; True when the quorum is there, or when nothing more can come."""
+        """Take in what has arrived; True when the quorum is there, or the time is over, or when nothing more can come."""
         # The frontier first: whatever lies before it had arrived by then, so the list read next holds all of it.
         self.progress = unit_queue.progress(connection, self._training_id, self._iteration)
         frontier = self.progress.frontier
@@ -138,7 +163,8 @@ class Round:
             if len(self._decoded) < self._lookahead:
                 self._decoded[arrival.first_ordinal] = vectors
         self._add(connection, sorted(o for o in self._known if frontier is None or o < frontier))
-        return self.images >= self.quorum or not (self.progress.open or self.progress.leased)
+        more = self.progress.leased or (self.progress.open and not self.progress.is_over)
+        return self.images >= self.quorum or not more
 
     def finish(self, connection: Connection) -> bool:
         """Compare the contributions, then add what lies behind units that never came.

@@ -18,16 +18,17 @@ from gan_core.data.images import ImageSet
 from gan_core.devices.captured import Captured, is_recorded
 from gan_core.devices.precision import computing, set_float32
 from gan_core.layout import PARTS, Vectors
-from gan_core.networks.inputs import Batch, blank, sizes_of, unit_by_unit
+from gan_core.networks.inputs import Batch, blank, may_end, sizes_of, unit_by_unit
 from gan_core.networks.losses import LOSSES, Loss
 from gan_core.networks.models import Networks, flatten
 from gan_core.networks.optimiser import adam, start_afresh, step
 from gan_core.plan import Plan
-from gan_core.policies.validation import edges
-from gan_core.units import Measures, WorkUnit
+from gan_core.policies.validation import edges, possible_edges
+from gan_core.units import Measures, WorkUnit, first_of
 
 Beat = Callable[[], None]
-See = Callable[[Vectors], None]
+See = Callable[[int, Vectors], None]
+Enough = Callable[[], bool]
 
 
 @contextmanager
@@ -188,7 +189,13 @@ class Walk(Pass):
 
 
 def mean_gradient(
-    plan: Plan, networks: Networks, images: ImageSet, units: Sequence[WorkUnit], weights: Vectors, beat: Beat
+    plan: Plan,
+    networks: Networks,
+    images: ImageSet,
+    units: Sequence[WorkUnit],
+    weights: Vectors,
+    beat: Beat,
+    enough: Enough | None = None,
 ) -> Mean:
     """Both networks' mean gradients over all images of the units.
 
@@ -197,11 +204,13 @@ def mean_gradient(
     """
     mean = Mean.over(plan, networks, units)
     networks.load(weights)
-    for batches in unit_by_unit(plan, images, units, networks.device):
+    for unit, batches in zip(units, unit_by_unit(plan, images, units, networks.device), strict=False):
         networks.settle()
-        for batch in batches:
+        for number, batch in enumerate(batches, 1):
             mean.take(batch)
             beat()
+            if enough and may_end(plan, unit.images, number) and enough():
+                return mean
     return mean
 
 
@@ -236,18 +245,25 @@ def local_steps(
     weights: Vectors,
     beat: Beat,
     see: See | None = None,
+    enough: Enough | None = None,
 ) -> tuple[Vectors, Pass]:
     """The change of both networks after ordinary alternating steps through the units' batches."""
     walk = Walk.over(plan, networks, units)
     networks.load(weights)
-    done, wanted = 0, edges(sum(plan.batches_of(unit.images) for unit in units)) if see else ()
-    for batches in unit_by_unit(plan, images, units, networks.device):
-        for batch in batches:
+    done, total = 0, sum(plan.batches_of(unit.images) for unit in units)
+    shown = (possible_edges if enough else edges)(total) if see else ()
+    for unit, batches in zip(units, unit_by_unit(plan, images, units, networks.device), strict=False):
+        for number, batch in enumerate(batches, 1):
             walk.take(batch)
             done += 1
-            if see and done in wanted:
-                see(networks.read())
             beat()
+            is_last = done == total or bool(enough and may_end(plan, unit.images, number) and enough())
+            if see and (done in shown or is_last):
+                see(done, networks.read())
+            if is_last:
+                break
+        if is_last:
+            break
     after = networks.read()
     return Vectors(after.generator - weights.generator, after.discriminator - weights.discriminator), walk
 
@@ -261,6 +277,7 @@ def contribute(
     beat: Beat = lambda: None,
     more: Sequence[Networks] = (),
     see: See | None = None,
+    enough: Enough | None = None,
 ) -> tuple[Vectors, Measures]:
     """The contribution of one lease: what the plan's kind asks for, from these weights.
 
@@ -268,8 +285,10 @@ def contribute(
         beat: called after each batch, so that a watcher sees progress; with several devices by a thread for each.
         more: networks on further devices of this machine. Gradients are shared out between them; local steps follow
             each other, and use the first device alone.
-        see: shown the points of the way: for local steps the weights at the start and at each edge (`validation.edges`),
-            for a gradient zeros and the gradient.
+        see: shown the points of the way, each with the number of batches before it: for local steps the weights at the
+            start and at each edge (`validation.edges`), for a gradient zeros and the gradient.
+        enough: asked after each batch whether to stop there: then the contribution is that of the first so many images
+            (`Measures.images`), the same as if there had been no more. Not asked of several devices at once.
 
     Returns:
         update directions for G and D; losses, images and seconds
@@ -279,13 +298,13 @@ def contribute(
         if more and len(units) > 1:
             vectors, done = shared_gradient(plan, (networks, *more), images, units, weights, beat)
         else:
-            done = mean_gradient(plan, networks, images, units, weights, beat)
+            done = mean_gradient(plan, networks, images, units, weights, beat, enough)
             vectors = done.mean()
         if see:
-            see(Vectors(*(torch.zeros_like(vectors.part(part)) for part in PARTS)))
-            see(vectors)
+            see(0, Vectors(*(torch.zeros_like(vectors.part(part)) for part in PARTS)))
+            see(sum(plan.batches_of(unit.images) for unit in first_of(units, done.images)), vectors)
     else:
         if see:
-            see(weights)
-        vectors, done = local_steps(plan, networks, images, units, weights, beat, see)
+            see(0, weights)
+        vectors, done = local_steps(plan, networks, images, units, weights, beat, see, enough)
     return vectors, done.measures(time.perf_counter() - started)

@@ -49,6 +49,12 @@ def sizes_of(plan: Plan, images: int) -> list[int]:
     return [images // count + (i < images % count) for i in range(count)]
 
 
+def may_end(plan: Plan, images: int, batches: int) -> bool:
+    """Whether a unit of so many images, cut after so many of its batches, has just these batches."""
+    sizes = sizes_of(plan, images)[:batches]
+    return sizes_of(plan, sum(sizes)) == sizes
+
+
 def blank(plan: Plan, size: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """The tensors of a batch of so many images, to be filled."""
     pixels = torch.zeros(size, plan.image_size, plan.image_size, plan.channels, dtype=torch.uint8, device=device)

@@ -31,7 +31,9 @@ def recompute(
     points: list[Vectors] = []
     # Without the cache: it would go on computing with the weights before the first step.
     with torch.autocast(networks.device.type, torch.bfloat16, enabled=blurred, cache_enabled=False):
-        vectors, _ = contribute(plan, networks, images, units, weights, on_batch, see=points.append)
+        vectors, _ = contribute(
+            plan, networks, images, units, weights, on_batch, see=lambda _, point: points.append(point)
+        )
     return vectors, Track(points)
 
 

@@ -50,19 +50,21 @@ class Trail:
     def __init__(self, layout: Layout, units: Sequence[WorkUnit]) -> None:
         self._signs = _signs_of(layout, units)
         self._seed = units[0].seed
-        self._points: dict[Part, list[Tensor]] = {part: [] for part in PARTS}
+        self._points: dict[Part, dict[int, Tensor]] = {part: {} for part in PARTS}
 
-    def add(self, point: Vectors) -> None:
-        """The weights at the next edge (`networks.gradients.contribute`)."""
+    def add(self, batches: int, point: Vectors) -> None:
+        """The weights after so many batches (`networks.gradients.contribute`)."""
         for part, points in self._points.items():
-            points.append(fold(point.part(part), self._signs[part], FOLDED))
+            points[batches] = fold(point.part(part), self._signs[part], FOLDED)
 
     def encode(self) -> bytes:
         """8 bits a number, with a scale for each 256. Seeded by the units: a lease's trail has the same bytes anywhere."""
         random = torch.Generator().manual_seed(seed_of(self._seed, "trail's rounding"))
         pieces: list[np.ndarray] = []
         for points in self._points.values():
-            stretches = torch.stack([after - before for before, after in pairwise(points)])
+            # A way that may end early shows more points than it turns out to have edges.
+            ways = [points[at] for at in (0, *edges(max(points))) if at in points]
+            stretches = torch.stack([after - before for before, after in pairwise(ways)])
             pieces += INT8.encode(stretches.view(-1), random)
         return b"".join(piece.tobytes() for piece in pieces)
 

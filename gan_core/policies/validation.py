@@ -59,6 +59,12 @@ def edges(batches: int) -> tuple[int, ...]:
     return (*cuts, batches)
 
 
+def possible_edges(batches: int) -> tuple[int, ...]:
+    """The edges that a path may have which ends after at most so many batches, but for its end."""
+    doubled = [OPENING * 2**n for n in range(batches.bit_length())]
+    return (*range(1, OPENING), *(edge for edge in doubled if edge < batches))
+
+
 @dataclass(slots=True)
 class Track:
     """A recomputation: where the weights were at each edge, or the one gradient.

@@ -50,7 +50,8 @@ def _alive(view: Overview) -> str:
 def _round(view: Overview) -> str:
     """Of the open iteration of a training that is led."""
     have = f"{view.gathered:,} of {counted(view.quorum, 'image')}"
-    if not view.open and not view.leased:
+    is_over = view.seconds_left is not None and view.seconds_left <= 0
+    if not view.leased and (not view.open or (is_over and view.gathered)):
         return f"closing iteration {view.iteration:,} ({have}). Nothing to do."
     if not view.workers_online and view.workers_waiting:
         those = "1 has joined and is" if view.workers_waiting == 1 else f"{view.workers_waiting} have joined and are"
@@ -58,6 +59,11 @@ def _round(view: Overview) -> str:
     if not view.workers_online:
         return f"waiting for workers: 0 online, 1 needed. Next: start one with {WORKER}"
     units = f"{counted(view.leased, 'unit')} {'is' if view.leased == 1 else 'are'} being computed"
+    if view.seconds_left is not None:
+        return (
+            f"iteration {view.iteration:,} closes in {max(0.0, view.seconds_left):.0f} s: {have} that are expected are in, {units}, "
+            f"{counted(view.workers_online, 'worker')} online. Nothing to do."
+        )
     return (
         f"waiting for quorum: {have} of iteration {view.iteration:,} are in, {units}, {view.open} open, "
         f"{counted(view.workers_online, 'worker')} online. Nothing to do."

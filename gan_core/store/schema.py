@@ -93,6 +93,7 @@ iterations = Table(
     Column("position", BigInteger, nullable=False),  # of the sampler after its units
     Column("target_seconds", Double, nullable=False, server_default="0"),  # leases are sized for; 0: as the plan says
     now("opened_at"),
+    Column("closes_at", DateTime(timezone=True)),  # with what was computed by then; NULL: once its images are there
     Column("closed_at", DateTime(timezone=True)),
     Column("images", BigInteger),
     Column("contributions", Integer),

@@ -99,7 +99,7 @@ def claim(connection: Connection, worker: int, boot: UUID, training: int = 0, im
         images: of `training`, from the first on, that this machine has; matters where data is fetched in shards.
     """
     rows = connection.execute(
-        "SELECT lease_id, leased_until, training_id, iteration, plan_version, ordinal, epoch, indices, seed"
+        "SELECT lease_id, leased_until, training_id, iteration, plan_version, ordinal, epoch, indices, seed, seconds_left"
         " FROM student.claim(%s, %s, %s, %s)",
         (worker, boot, training, images),
         binary=True,
@@ -115,6 +115,7 @@ def claim(connection: Connection, worker: int, boot: UUID, training: int = 0, im
         plan_version=version,
         units=units,
         leased_until=until,
+        seconds_left=rows[0][9],
     )
 
 
@@ -157,12 +158,13 @@ def submit(
     """Hand a finished lease in. May be repeated: a second time changes nothing.
 
     Args:
+        measures: their images are fewer than the lease's where the round was about to close.
         trail: of the way to it (`policies.trails`), so that it can be compared with another machine's.
     """
     if isinstance(home, Door):
         return home.submit(lease_id, boot, measures, payload, trail)
     row = home.execute(
-        "SELECT verdict, reason FROM student.submit(%s, %s, %s, %s, %s, %s, %s, %b, %b)",
+        "SELECT verdict, reason FROM student.submit(%s, %s, %s, %s, %s, %s, %s, %b, %b, %s)",
         (
             lease_id,
             boot,
@@ -173,6 +175,7 @@ def submit(
             measures.d_fake_accuracy,
             payload,
             trail,
+            measures.images,
         ),
     ).fetchone()
     assert row is not None

@@ -23,9 +23,10 @@ from gan_core.policies.codecs import decode, encode
 from gan_core.policies.trails import Trail
 from gan_core.store import student
 from gan_core.store.student import Class
-from gan_core.units import Lease, Measures, Submission, Verdict, counted
+from gan_core.units import Lease, Measures, Submission, Verdict, first_of
 from gan_core.worker.delivery import Delivery
 from gan_core.worker.device_choice import DeviceChoice
+from gan_core.worker.tally import Tally
 from gan_core.worker.watchdog import Watchdog
 
 log = logging.getLogger("classgan.shift")
@@ -42,22 +43,6 @@ HUNG = 60.0  # seconds that computing may still be stuck after its lease was giv
 
 class LeaseLost(Exception):
     """Computing this lease further helps nobody."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a shift did so far."""
-
-    leases: int = 0
-    units: int = 0
-    images: int = 0  # accepted
-    lost: int = 0  # leases whose answer was not accepted
-    seconds: float = 0.0  # computing
-    started: float = field(default_factory=time.monotonic)
-
-    def sentence(self) -> str:
-        rate = self.images / self.seconds if self.seconds else 0.0
-        return f"{counted(self.units, 'unit')}, {counted(self.images, 'image')} accepted, {rate:,.0f} images/s while computing"
 
 
 @dataclass(slots=True)
@@ -119,6 +104,8 @@ class Shift:
         self._open: set[int] = set()  # leases not yet answered
         self._lost: set[int] = set()  # leases that the database no longer counts as ours
         self._watchdog = Watchdog()
+        self._round_ends: float | None = None  # of the lease at hand, by the monotonic clock
+        self._upload_seconds = 0.0  # that a contribution usually takes to be handed in
 
     def should_stop(self) -> bool:
         if not self._stopping and self._asked_to_stop():
@@ -183,9 +170,17 @@ class Shift:
         return self.tally
 
     def _claim(self, connection: Class) -> Lease | None:
-        if (delivery := self._delivery) is None:
-            return student.claim(connection, self.worker, self.boot)
-        return student.claim(connection, self.worker, self.boot, delivery.training_id, delivery.ready)
+        asked, ready = time.monotonic(), (0, 0)
+        if (delivery := self._delivery) is not None:
+            ready = delivery.training_id, delivery.ready
+        lease = student.claim(connection, self.worker, self.boot, *ready)
+        self._round_ends = None if lease is None or lease.seconds_left is None else asked + lease.seconds_left
+        return lease
+
+    def _enough(self) -> bool:
+        """Whether another batch would be handed in after the round has closed."""
+        assert self._round_ends is not None, "only asked of rounds that close in time"
+        return time.monotonic() + self._watchdog.usual + self._upload_seconds > self._round_ends
 
     def _seek_data(self) -> None:
         """Begin to fetch the images of a training that wants workers, if they come in shards. No lease waits for it."""
@@ -248,8 +243,11 @@ class Shift:
             first, *more = training.networks
             trail = Trail(training.layout, units) if plan.checks == "sampled" else None
             see, beat = trail.add if trail else None, self._beat_of(lease)
+            enough = None if self._round_ends is None else self._enough
             try:
-                vectors, measures = contribute(plan, first, training.images, units, training.weights, beat, more, see)
+                vectors, measures = contribute(
+                    plan, first, training.images, units, training.weights, beat, more, see, enough
+                )
             except (LeaseLost, GanError):
                 raise
             except Exception as fault:
@@ -320,7 +318,10 @@ class Shift:
     def _submit(
         self, lease: Lease, payload: bytes, trail: bytes, measures: Measures
     ) -> tuple[Lease, Measures, Submission]:
+        began = time.monotonic()
         answer = self._upload.call(lambda c: student.submit(c, lease.id, self.boot, measures, payload, trail))
+        taken = time.monotonic() - began
+        self._upload_seconds = 0.7 * self._upload_seconds + 0.3 * taken if self._upload_seconds else taken
         self._open.discard(lease.id)
         return lease, measures, answer
 
@@ -335,7 +336,7 @@ class Shift:
         tally.seconds += measures.seconds
         tally.leases += 1
         if answer.verdict in (Verdict.ACCEPTED, Verdict.DUPLICATE):
-            tally.units += len(lease.units)
+            tally.units += len(first_of(lease.units, measures.images))
             tally.images += measures.images
         else:
             tally.lost += 1

@@ -19,7 +19,7 @@ class Watchdog:
     def __init__(self) -> None:
         self._lease: int | None = None
         self._last = 0.0
-        self._usual = 0.0  # seconds a batch, moving average
+        self.usual = 0.0  # seconds a batch, moving average
 
     def begin(self, lease: int) -> None:
         self._last, self._lease = time.monotonic(), lease
@@ -27,7 +27,7 @@ class Watchdog:
     def feed(self) -> None:
         now = time.monotonic()
         taken, self._last = now - self._last, now
-        self._usual = 0.9 * self._usual + 0.1 * taken if self._usual else taken
+        self.usual = 0.9 * self.usual + 0.1 * taken if self.usual else taken
 
     def end(self) -> None:
         self._lease = None
@@ -35,6 +35,6 @@ class Watchdog:
     def stuck(self) -> Stuck | None:
         """The lease that doesn't move any more, if it is so."""
         lease, silent = self._lease, time.monotonic() - self._last
-        if lease is None or silent < max(STUCK_AT_LEAST, STUCK * self._usual):
+        if lease is None or silent < max(STUCK_AT_LEAST, STUCK * self.usual):
             return None
         return Stuck(lease, silent)

@@ -98,20 +98,18 @@ class Class:
         return [event.kind for event in events.latest(self.connection)].count(EventKind.BACKUP)
 
 
-@pytest.mark.parametrize("quorum", ["auto", 5_120])
-def test_a_round_of_three_fast_machines_does_not_wait_for_a_laptop(connection, quorum):
+def test_a_round_of_three_fast_machines_does_not_wait_for_a_laptop(connection):
     """A laptop takes 85 s for a unit; the round lasts as long as it lasts without it, and a unit's time of a fast one."""
-    plan = preset("better").changed(quorum=quorum)
+    plan = preset("better")
     room = Class(connection, plan, [LAPTOP, *GPUS])
-    units = plan.max_units_per_lease if quorum == "auto" else 2
-    alone = units * plan.images_per_unit / GPUS[0]
+    alone = 2 * plan.images_per_unit / GPUS[0]
     assert [room.round() for _ in range(3)] == pytest.approx([alone] * 3, abs=TICK + plan.images_per_unit / GPUS[0])
     assert room.backups() >= 3
 
 
 def test_a_laptop_that_nobody_knows_yet_is_waited_for_in_its_first_rounds_only(connection):
     """It has its chance to show what it can; each time that it isn't done, the class knows that it is no faster than that."""
-    plan = preset("better").changed(quorum="auto")
+    plan = preset("better")
     room = Class(connection, plan, [LAPTOP, *GPUS], unknown=1)
     rounds = [room.round() for _ in range(6)]
     assert sum(rounds[:3]) < 1.2 * LAPTOP_UNIT
@@ -120,7 +118,7 @@ def test_a_laptop_that_nobody_knows_yet_is_waited_for_in_its_first_rounds_only(c
 
 def test_who_is_done_in_the_planned_time_is_not_raced(connection):
     """A slow student's work counts as long as it fits into the round: what isn't finished would earn nothing."""
-    plan = preset("demo").changed(quorum="auto")
+    plan = preset("demo")
     room = Class(connection, plan, [plan.images_per_unit / 9, 400, 400])  # nine seconds for a unit, ten are planned
     room.round()
     assert room.backups() == 0

@@ -30,6 +30,7 @@ class Progress:
     done: int
     frontier: int | None  # lowest ordinal that isn't done: everything before it has arrived
     workers_online: int  # heard of within 20 seconds
+    is_over: bool = False  # it was to close at a moment that has passed
 
 
 def create_units(
@@ -40,16 +41,18 @@ def create_units(
     position: int,
     units: Sequence[WorkUnit],
     target_seconds: float = 0,
+    is_boxed: bool = False,
 ) -> None:
     """Open an iteration with its units. May be repeated: a second time changes nothing.
 
     Args:
-        quorum: images that close it.
+        quorum: images that close it; of one that closes in time, those that are expected.
         position: of the sampler after these units.
         target_seconds: that leases are sized for; 0 leaves it to the plan.
+        is_boxed: it closes after so many seconds, with what was computed by then.
     """
     connection.execute(
-        "SELECT classgan.create_units(%s, %s, %s, %s, %s, %s::integer[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[])",
+        "SELECT classgan.create_units(%s, %s, %s, %s, %s, %s::integer[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[], %s)",
         (
             training_id,
             iteration,
@@ -61,6 +64,7 @@ def create_units(
             [u.images for u in units],
             [index for u in units for index in u.indices],
             [u.reach for u in units],
+            is_boxed,
         ),
     )
 
@@ -131,9 +135,10 @@ def progress(connection: Connection, training_id: int, iteration: int) -> Progre
         row = cursor.execute(
             "SELECT count(*) FILTER (WHERE state = 'open')::int AS open, count(*) FILTER (WHERE state = 'leased')::int AS leased,"
             " count(*) FILTER (WHERE state = 'done')::int AS done, min(ordinal) FILTER (WHERE state <> 'done') AS frontier,"
-            " (SELECT count(*) FROM classgan.workers WHERE last_seen > now() - interval '20 seconds')::int AS workers_online"
+            " (SELECT count(*) FROM classgan.workers WHERE last_seen > now() - interval '20 seconds')::int AS workers_online,"
+            " coalesce(classgan.seconds_left(%s, %s) <= 0, false) AS is_over"
             " FROM classgan.units WHERE training_id = %s AND iteration = %s",
-            (training_id, iteration),
+            (training_id, iteration, training_id, iteration),
         ).fetchone()
     assert row is not None
     return row
@@ -144,7 +149,7 @@ def arrival_seconds(connection: Connection, training_id: int, iterations: int = 
     return [
         row[0]
         for row in connection.execute(
-            "SELECT extract(epoch FROM c.submitted_at - i.opened_at)::float FROM classgan.contributions AS c"
+            "SELECT extract(epoch FROM c.submitted_at - coalesce(i.closes_at - make_interval(secs => i.target_seconds), i.opened_at))::float FROM classgan.contributions AS c"
             " JOIN classgan.iterations AS i ON i.training_id = c.training_id AND i.number = c.iteration"
             " WHERE c.training_id = %s AND c.verdict = 'accepted' AND i.closed_at IS NOT NULL"
             " AND i.number > (SELECT iteration FROM classgan.trainings WHERE id = %s) - %s",
@@ -159,15 +164,27 @@ class Opened:
 
     quorum: int  # images
     position: int  # of the sampler after its units
+    seconds: float | None = None  # after which it closes with what is there; None: it waits for its images
 
 
 def opened(connection: Connection, training_id: int, iteration: int) -> Opened | None:
     """This iteration, if it was opened before."""
     with connection.cursor(row_factory=class_row(Opened)) as cursor:
         return cursor.execute(
-            "SELECT quorum, position FROM classgan.iterations WHERE training_id = %s AND number = %s",
+            "SELECT quorum, position, CASE WHEN closes_at IS NOT NULL THEN target_seconds END AS seconds"
+            " FROM classgan.iterations WHERE training_id = %s AND number = %s",
             (training_id, iteration),
         ).fetchone()
+
+
+def extend(connection: Connection, training_id: int, iteration: int) -> None:
+    """Give a round in which nothing was computed its time once more, from now on."""
+    connection.execute(
+        "UPDATE classgan.iterations SET closes_at = now() + make_interval(secs => target_seconds)"
+        " WHERE training_id = %s AND number = %s AND closes_at <= now()",
+        (training_id, iteration),
+    )
+    connection.execute("SELECT pg_notify('classgan_work', '')")
 
 
 def speeds(connection: Connection, training_id: int) -> list[float | None]:

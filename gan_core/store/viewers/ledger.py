@@ -80,7 +80,8 @@ class Overview:
     data_images: int  # in the data set
     images_per_second: float  # over the last minute; 0 of one that doesn't run
     last: IterationRow | None
-    quorum: int  # images that the open iteration needs
+    quorum: int  # images that the open iteration needs; expected ones, if it closes in time
+    seconds_left: float | None  # until it does; None: it waits for its images
     gathered: int  # images that it has
     open: int  # units that wait for a worker
     leased: int  # units that a worker has
@@ -229,9 +230,10 @@ def overview(connection: Connection, name: str) -> Overview | None:
         "SELECT coalesce(sum(images) FILTER (WHERE state = 'done'), 0)::bigint, count(*) FILTER (WHERE state = 'open'),"
         " count(*) FILTER (WHERE state = 'leased'), (SELECT count(*) FROM classgan.workers WHERE last_seen > now() - interval '20 seconds'),"
         " (SELECT count(*) FROM classgan.waiting),"
-        " coalesce((SELECT quorum FROM classgan.iterations WHERE training_id = %s AND number = %s), 0)"
+        " coalesce((SELECT quorum FROM classgan.iterations WHERE training_id = %s AND number = %s), 0),"
+        " classgan.seconds_left(%s, %s)"
         " FROM classgan.units WHERE training_id = %s AND iteration = %s",
-        (training_id, row[3], training_id, row[3]),
+        3 * (training_id, row[3]),
     ).fetchone()
     assert round_ is not None
     coordinators = connection.execute(
@@ -258,6 +260,7 @@ def overview(connection: Connection, name: str) -> Overview | None:
         workers_online=round_[3],
         workers_waiting=round_[4],
         quorum=round_[5],
+        seconds_left=round_[6],
         leader=leader[0],
         leader_silent=leader[1],
         standbys=tuple(place for place, leads, silent in coordinators if not leads and silent < LEADER_AWAY),

@@ -226,7 +226,7 @@ def time_breakdown(connection: Connection, training_id: int) -> TimeBreakdown:
 def overview(connection: Connection, training_id: int) -> Overview:
     """How this training stands, without naming any computer of the instructor's."""
     row = connection.execute(
-        "SELECT t.name, t.state, t.message, t.iteration, t.images, t.position, t.data_images, r.quorum, r.gathered, r.open, r.leased,"
+        "SELECT t.name, t.state, t.message, t.iteration, t.images, t.position, t.data_images, r.quorum, r.gathered, r.open, r.leased, r.seconds_left,"
         " (SELECT count(*) FROM watch.machines WHERE seconds_silent < 20), (SELECT machines FROM watch.waiting),"
         " coalesce((SELECT sum(images) / greatest(1, extract(epoch FROM now() - min(opened_at))) FROM watch.iterations"
         "   WHERE t.state = 'running' AND training_id = t.id AND images > 0 AND closed_at > now() - interval '1 minute'), 0)::float,"
@@ -244,7 +244,7 @@ def overview(connection: Connection, training_id: int) -> Overview:
         (training_id,),
     )
     name, state, message, iteration, images, position, data_images, quorum, gathered, open_, leased = row[:11]
-    online, waiting, speed, silent, standbys = row[11:]
+    seconds_left, online, waiting, speed, silent, standbys = row[11:]
     return Overview(
         name=name,
         state=TrainingState(state),
@@ -256,6 +256,7 @@ def overview(connection: Connection, training_id: int) -> Overview:
         images_per_second=speed,
         last=last[0] if last else None,
         quorum=quorum,
+        seconds_left=seconds_left,
         gathered=gathered,
         open=open_,
         leased=leased,

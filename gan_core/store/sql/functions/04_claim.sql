@@ -4,7 +4,7 @@
 CREATE FUNCTION student.claim(p_worker bigint, p_boot uuid, p_training bigint DEFAULT 0, p_images bigint DEFAULT 0)
 RETURNS TABLE (
     lease_id bigint, leased_until timestamptz, training_id bigint, iteration integer, plan_version integer,
-    ordinal integer, epoch integer, indices integer[], seed bigint
+    ordinal integer, epoch integer, indices integer[], seed bigint, seconds_left float
 )
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
 #variable_conflict use_column
@@ -21,6 +21,8 @@ DECLARE
     their_speed double precision;
     left_open integer;
     wasted integer;
+    planned float;
+    time_left float;  -- until the round closes; NULL: it waits for its images
     until timestamptz;
 BEGIN
     PERFORM student.require_worker(p_worker);
@@ -58,8 +60,16 @@ BEGIN
 
     have := CASE WHEN chosen.id = p_training THEN p_images ELSE 0 END;
 
-    -- As many units as keep this machine busy for the target time, so that slow and fast ones finish together.
-    want := floor(speed * classgan.planned_seconds(chosen.id, chosen.iteration) / (chosen.plan->>'images_per_unit')::float)::integer;
+    planned := classgan.planned_seconds(chosen.id, chosen.iteration);
+    time_left := classgan.seconds_left(chosen.id, chosen.iteration);
+    IF time_left < planned / 8 THEN  -- a few steps, for which the weights would have to be fetched: the next round is near
+        UPDATE workers SET last_seen = now() WHERE id = p_worker;
+        RETURN;
+    END IF;
+    -- As many units as keep this machine busy for the target time, so that slow and fast ones finish together. Where the round
+    -- closes in time, some more: what it doesn't reach by then goes back.
+    want := CASE WHEN time_left IS NULL THEN floor(speed * planned / (chosen.plan->>'images_per_unit')::float)
+        ELSE ceil(1.2 * speed * time_left / (chosen.plan->>'images_per_unit')::float) END;
     want := least((chosen.plan->>'max_units_per_lease')::integer, greatest(1, want));
     RETURN QUERY SELECT * FROM classgan.second_opinion(p_worker, p_boot, chosen.id, have, want);
     IF FOUND THEN
@@ -106,7 +116,7 @@ BEGIN
             (SELECT string_agg(DISTINCT classgan.called(l.worker_id), ', ') FROM leases AS l WHERE l.id = ANY (array_agg(c.before))))
         FROM claimed AS c WHERE c.before IS NOT NULL HAVING count(*) > 0
     )
-    SELECT lease, until, chosen.id, chosen.iteration, chosen.plan_version, c.ordinal, c.epoch, c.indices, c.seed
+    SELECT lease, until, chosen.id, chosen.iteration, chosen.plan_version, c.ordinal, c.epoch, c.indices, c.seed, time_left
     FROM claimed AS c ORDER BY c.ordinal;
 
     IF NOT FOUND THEN      -- others were faster between the look and the claim

@@ -2,7 +2,7 @@
 -- Called by a worker with a finished lease. Done once, it can be repeated without harm.
 CREATE FUNCTION student.submit(
     p_lease bigint, p_boot uuid, p_seconds float, p_g_loss float, p_d_loss float,
-    p_d_real_accuracy float, p_d_fake_accuracy float, p_payload bytea, p_trail bytea DEFAULT NULL
+    p_d_real_accuracy float, p_d_fake_accuracy float, p_payload bytea, p_trail bytea DEFAULT NULL, p_images bigint DEFAULT NULL
 ) RETURNS TABLE (verdict classgan.verdict, reason text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
 #variable_conflict use_column
@@ -10,6 +10,7 @@ DECLARE
     mine leases%ROWTYPE;
     training trainings%ROWTYPE;
     plan jsonb;  -- that it was handed out with
+    is_cut boolean := true;
     held integer;
     done_id bigint;
     answer classgan.verdict := 'accepted';
@@ -30,11 +31,14 @@ BEGIN
     END IF;
 
     -- Locked in this order everywhere: lease, units, worker. Closing an iteration waits here for a submit that came first.
-    SELECT count(*) INTO held FROM (
-        SELECT FROM units AS u WHERE u.lease_id = mine.units_of AND u.state IN ('leased', 'open') FOR UPDATE
-    ) AS locked;
+    PERFORM FROM units AS u WHERE u.lease_id = mine.units_of ORDER BY u.ordinal FOR UPDATE;
     SELECT * INTO training FROM trainings WHERE id = mine.training_id;
     plan := classgan.plan_of(mine.training_id, mine.plan_version);
+    IF p_images < mine.images AND mine.second_of IS NULL AND classgan.seconds_left(mine.training_id, mine.iteration) IS NOT NULL THEN
+        is_cut := classgan.cut_lease(mine.id, p_images, (plan->>'batch_size')::integer);
+        SELECT * INTO mine FROM leases WHERE id = p_lease;
+    END IF;
+    SELECT count(*) INTO held FROM units AS u WHERE u.lease_id = mine.units_of AND u.state IN ('leased', 'open');
     IF mine.second_of IS NOT NULL AND mine.ended_at IS NULL THEN
         held := mine.units;  -- it has none of its own, and none is waited for
     END IF;
@@ -47,6 +51,9 @@ BEGIN
             WHEN training.iteration > mine.iteration THEN format('iteration %s closed before this answer came', mine.iteration)
             WHEN EXISTS (SELECT FROM units AS u WHERE u.lease_id = mine.units_of AND u.state = 'done') THEN 'another worker''s answer for the same units came first'
             ELSE 'the lease ran out and another worker took over' END;
+    ELSIF NOT is_cut THEN
+        answer := 'refused';
+        why := format('it holds %s of %s images, and none of its batches ends there', p_images, mine.images);
     ELSIF octet_length(p_payload) <> training.payload_bytes THEN
         answer := 'refused';
         why := format('payload has %s bytes, this training''s have %s', octet_length(p_payload), training.payload_bytes);

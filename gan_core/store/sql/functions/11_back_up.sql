@@ -3,7 +3,7 @@
 CREATE FUNCTION classgan.back_up(p_worker bigint, p_boot uuid, p_training bigint, p_images bigint)
 RETURNS TABLE (
     lease_id bigint, leased_until timestamptz, training_id bigint, iteration integer, plan_version integer,
-    ordinal integer, epoch integer, indices integer[], seed bigint
+    ordinal integer, epoch integer, indices integer[], seed bigint, seconds_left float
 )
 LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
 #variable_conflict use_column
@@ -20,7 +20,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT classgan.planned_seconds(t.id, t.iteration) AS seconds) AS planned
     CROSS JOIN LATERAL (SELECT extract(epoch FROM now() - l.claimed_at)::float AS elapsed,
         coalesce(l.images / w.images_per_second, planned.seconds) AS usual, coalesce(l.images / me.images_per_second, planned.seconds) AS mine) AS time
-    WHERE l.ended_at IS NULL AND l.units_of = l.id AND l.worker_id <> p_worker AND (t.plan->>'backup_leases')::boolean
+    WHERE l.ended_at IS NULL AND l.units_of = l.id AND l.worker_id <> p_worker AND classgan.seconds_left(l.training_id, l.iteration) IS NULL AND (t.plan->>'backup_leases')::boolean
       AND coalesce((SELECT p.training_id = t.id FROM placements AS p WHERE p.worker_id = p_worker AND p.ended_at IS NULL), classgan.takes_anybody(t))
       -- It will take longer than planned, and this machine will be done a second before, even if it takes half as long again as usual.
       -- Whoever fits into the planned time is not raced, however slow: unfinished work earns nothing.
@@ -49,6 +49,6 @@ BEGIN
         UPDATE units AS u SET attempts = u.attempts + 1 WHERE u.lease_id = overdue.id
         RETURNING u.ordinal, u.epoch, u.indices, u.seed
     )
-    SELECT lease, until, overdue.training_id, overdue.iteration, overdue.plan_version, a.ordinal, a.epoch, a.indices, a.seed
+    SELECT lease, until, overdue.training_id, overdue.iteration, overdue.plan_version, a.ordinal, a.epoch, a.indices, a.seed, NULL::float
     FROM again AS a ORDER BY a.ordinal;
 END $$;

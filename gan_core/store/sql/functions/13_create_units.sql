@@ -2,11 +2,11 @@
 -- Called by the coordinator; done once, it can be repeated without harm. The units come as one array a column.
 CREATE FUNCTION classgan.create_units(
     p_training bigint, p_iteration integer, p_quorum bigint, p_position bigint, p_target_seconds float,
-    p_epochs integer[], p_seeds bigint[], p_sizes integer[], p_indices integer[], p_reaches integer[]
+    p_epochs integer[], p_seeds bigint[], p_sizes integer[], p_indices integer[], p_reaches integer[], p_is_boxed boolean
 ) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
-    INSERT INTO iterations (training_id, number, quorum, position, target_seconds)
-    VALUES (p_training, p_iteration, p_quorum, p_position, p_target_seconds)
+    INSERT INTO iterations (training_id, number, quorum, position, target_seconds, closes_at)
+    VALUES (p_training, p_iteration, p_quorum, p_position, p_target_seconds, CASE WHEN p_is_boxed THEN now() + make_interval(secs => p_target_seconds) END)
     ON CONFLICT DO NOTHING;
 
     INSERT INTO plans (training_id, version, plan) SELECT id, plan_version, plan FROM trainings WHERE id = p_training
@@ -22,6 +22,13 @@ LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
     ON CONFLICT DO NOTHING;
 
     SELECT pg_notify('classgan_work', '');
+$$;
+
+-- Seconds until an iteration closes, whoever is still computing; NULL where it waits for its images.
+-- Called by a claim, and by a submit.
+CREATE FUNCTION classgan.seconds_left(p_training bigint, p_iteration integer) RETURNS float
+LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
+    SELECT extract(epoch FROM closes_at - clock_timestamp())::float FROM iterations WHERE training_id = p_training AND number = p_iteration
 $$;
 
 -- How long an iteration's leases shall take, in seconds: with an automatic quorum, its slowest machine's time for a unit may be the measure.

@@ -40,6 +40,8 @@ BEGIN
         END IF;
     ELSIF NOT paired AND streak >= 10 AND chance >= 1.0 / streak THEN
         RETURN;
+    ELSIF p_trail IS NOT NULL AND classgan.seconds_left(lease.training_id, lease.iteration) IS NOT NULL THEN
+        paired := paired OR classgan.wants_pairs(lease.training_id);  -- another machine will be given the same units
     END IF;
     -- Bounded by second_opinion(). Without a readable trail nothing can be compared: it is recomputed, while few of those wait.
     p_trail := CASE WHEN octet_length(p_trail) BETWEEN 1 AND 262144 THEN p_trail END;
@@ -105,6 +107,30 @@ LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
     ORDER BY a.contribution_id LIMIT 1
 $$;
 
+-- Whether a training has more to check than the instructor's machine manages, so that students' machines are compared.
+-- Called by a claim, and when a contribution is chosen to be checked.
+CREATE FUNCTION classgan.wants_pairs(p_training bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
+    SELECT classgan.waiting_checks(p_training) >= 8  -- fewer, and the instructor's machine manages by itself
+        -- Students online: of fewer, two who lie together would meet too often.
+        AND (SELECT count(DISTINCT student_id) FROM workers WHERE last_seen > now() - interval '20 seconds') >= 8
+        -- Pairs at the same time: each keeps two payloads.
+        AND (SELECT count(*) FROM leases AS l JOIN trainings AS t ON t.id = l.training_id AND l.iteration > t.iteration - 10
+             WHERE l.training_id = p_training AND l.second_of IS NOT NULL AND l.ended_at IS NULL)
+            + (SELECT count(*) FROM checks AS k WHERE k.training_id = p_training AND k.checked_at IS NULL AND k.trail IS NOT NULL) / 2 < 16
+$$;
+
+-- Whether a contribution to a round that closed in time waits for another machine to take the same units; not for ever.
+CREATE FUNCTION classgan.awaits_taker(p_contribution bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM checks AS k JOIN contributions AS c ON c.id = k.contribution_id JOIN leases AS l ON l.id = c.lease_id
+        JOIN trainings AS t ON t.id = k.training_id AND t.iteration <= k.iteration + 2
+        WHERE k.contribution_id = p_contribution AND k.checked_at IS NULL AND k.trail IS NOT NULL AND NOT k.disputed AND l.second_of IS NULL
+          AND classgan.seconds_left(k.training_id, k.iteration) IS NOT NULL
+          AND NOT EXISTS (SELECT FROM leases AS other WHERE other.training_id = l.training_id AND other.iteration = l.iteration AND other.second_of = l.id))
+$$;
+
 -- Whether the other answer to its units may still come.
 CREATE FUNCTION classgan.awaits_another(p_contribution bigint) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
@@ -112,6 +138,7 @@ LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
         SELECT FROM contributions AS c JOIN leases AS mine ON mine.id = c.lease_id
         JOIN leases AS other ON other.training_id = c.training_id AND other.iteration = c.iteration AND (other.second_of = mine.id OR other.id = mine.second_of)
         WHERE c.id = p_contribution AND other.ended_at IS NULL AND other.leased_until > now())
+    OR classgan.awaits_taker(p_contribution)
 $$;
 
 -- The contribution of a training that waits longest for its check, with all that it takes to recompute it.

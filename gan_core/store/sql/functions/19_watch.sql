@@ -19,9 +19,10 @@ SELECT training_id, number, quorum, position, opened_at, closed_at, images, cont
         WHERE pauses.began < closed_at AND pauses.ended > opened_at), 0))::float AS seconds
 FROM classgan.iterations AS i;
 
--- The open iteration of each training: how much it needs, how much it has.
+-- The open iteration of each training: how much it needs or expects, how much it has, and where it closes in time, when that is.
 CREATE VIEW watch.rounds AS
-SELECT t.id AS training_id, coalesce(i.quorum, 0) AS quorum, u.gathered, u.open, u.leased
+SELECT t.id AS training_id, coalesce(i.quorum, 0) AS quorum, u.gathered, u.open, u.leased,
+    extract(epoch FROM i.closes_at - now())::float AS seconds_left
 FROM classgan.trainings AS t
 LEFT JOIN classgan.iterations AS i ON i.training_id = t.id AND i.number = t.iteration
 CROSS JOIN LATERAL (

@@ -13,7 +13,7 @@ GRANT EXECUTE ON FUNCTION
     student.trainings(),
     student.weights(bigint, integer),
     student.upload_bytes(bigint, uuid),
-    student.submit(bigint, uuid, float, float, float, float, float, bytea, bytea),
+    student.submit(bigint, uuid, float, float, float, float, float, bytea, bytea, bigint),
     student.heartbeat(bigint, uuid),
     student.release(bigint, uuid, text, boolean),
     student.my_credit(),
@@ -29,7 +29,8 @@ GRANT SELECT ON classgan.students, classgan.trainings, classgan.plans, classgan.
 GRANT UPDATE (named) ON classgan.students TO classgan_owner;  -- lets them lock the row, too
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
-GRANT SELECT, UPDATE ON classgan.units TO classgan_owner;
+GRANT SELECT, INSERT, UPDATE ON classgan.units TO classgan_owner;
+GRANT UPDATE (closes_at) ON classgan.iterations TO classgan_owner;  -- lets them lock the row
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.checks TO classgan_owner;
 GRANT INSERT ON classgan.gradients, classgan.events TO classgan_owner;
 GRANT SELECT (training_id, kind, at, text) ON classgan.events TO classgan_owner;
@@ -43,6 +44,8 @@ GRANT EXECUTE ON FUNCTION
     classgan.require_format(integer),
     classgan.plan_of(bigint, integer),
     classgan.planned_seconds(bigint, integer),
+    classgan.seconds_left(bigint, integer),
+    classgan.cut_lease(bigint, bigint, integer),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
     classgan.takes_anybody(classgan.trainings),
@@ -50,6 +53,8 @@ GRANT EXECUTE ON FUNCTION
     classgan.chance(),
     classgan.waiting_checks(bigint),
     classgan.disputed_checks(bigint),
+    classgan.wants_pairs(bigint),
+    classgan.awaits_taker(bigint),
     classgan.second_opinion(bigint, uuid, bigint, bigint, integer),
     classgan.back_up(bigint, uuid, bigint, bigint)
 TO classgan_owner;

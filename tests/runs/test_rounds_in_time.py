@@ -1,0 +1,65 @@
+"""Rounds that close in time, with real machines: all of them hand in what they have, and every image of an epoch is learned from once."""
+
+from collections import Counter
+
+import psycopg
+import pytest
+
+from gan_core.coordinator.round import SLACK, grace_after
+
+
+@pytest.fixture
+def plan(tiny):
+    return tiny.changed(quorum="auto", images_per_unit=320, target_seconds=0.5, max_units_per_lease=16, iterations=5)
+
+
+@pytest.fixture
+def ask(classroom):
+    with psycopg.connect(classroom.url, autocommit=True) as connection:
+        yield lambda query: connection.execute(query).fetchall()
+
+
+def test_all_machines_stop_when_the_round_closes_and_what_they_did_is_valid(classroom, plan, ask):
+    with classroom.working(3) as shifts:
+        training = classroom.train(plan)
+    leases = ask("SELECT units, images, outcome FROM classgan.leases")
+    assert any(
+        images % plan.images_per_unit for _, images, outcome in leases if outcome == "accepted"
+    )  # stopped within a unit
+    assert {verdict for (verdict,) in ask("SELECT DISTINCT verdict::text FROM classgan.contributions")} <= {
+        "accepted",
+        "late",
+    }
+    assert training.state.images == ask("SELECT sum(images)::int FROM classgan.iterations")[0][0]
+    assert sum(shift.tally.images for shift in shifts) >= training.state.images
+    assert classroom.check_all(training.training_id) > 0
+    assert ask("SELECT count(*) FROM classgan.checks WHERE NOT valid") == [(0,)]
+
+
+def test_an_epoch_ends_with_each_image_in_the_model_once(classroom, plan, ask):
+    with classroom.working(2):
+        training = classroom.train(plan.changed(epochs=1, iterations=1))
+    learned = ask(
+        "SELECT u.indices FROM classgan.units AS u JOIN classgan.contributions AS c ON c.id = u.contribution_id"
+        " WHERE u.state = 'done' AND c.verdict = 'accepted'"
+    )
+    counts = Counter(index for (indices,) in learned for index in indices)
+    assert len(counts) == len(training.images)
+    twice = sum(count - 1 for count in counts.values())
+    assert twice < plan.images_per_unit  # the last unit goes on with the next epoch
+
+
+def test_a_round_in_which_nobody_was_there_waits_for_the_first(classroom, plan, ask):
+    with classroom.working(1):  # starts some rounds later than the round
+        classroom.train(plan.changed(target_seconds=0.05, iterations=2))
+    assert all(images > 0 for (images,) in ask("SELECT images FROM classgan.iterations WHERE closed_at IS NOT NULL"))
+
+
+def test_nobody_is_waited_for_longer_than_answers_usually_take():
+    assert grace_after([], 10) == 15 + SLACK  # nothing is known yet
+    usual = [10.1, 10.15, 10.2, 10.12, 10.18]
+    assert grace_after(usual, 10) == 10 + SLACK
+    slow = [12.0, 12.5, 13.0, 12.2, 12.8]  # everybody has a slow line
+    assert 12.5 < grace_after(slow, 10) < 16
+    assert grace_after([*usual, 19.0], 10) < 11  # one that was frozen changes nothing
+    assert grace_after([3.0, 3.1, *usual], 10) == 10 + SLACK  # those who came back for more
