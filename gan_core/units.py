@@ -144,6 +144,7 @@ class WorkUnit:
     epoch: int  # of its first image; it may go on with the next one
     indices: tuple[int, ...]  # images of the data set
     seed: int  # 63 bits: noise, mirroring and stochastic rounding all come from it
+    position: int | None = None  # images handed out before it, over all epochs; None where nobody needs to know
     reach: int = 0  # so many images, from the first on, a machine must have; 0 where the data is no matter of shards
 
     @property

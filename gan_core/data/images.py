@@ -20,7 +20,7 @@ from gan_core.data.sources import Source, Where, digest, digits, folder, zip_fil
 from gan_core.data.vision import torchvision
 from gan_core.errors import DataError
 from gan_core.plan import Plan
-from gan_core.policies.sampling import cut_units
+from gan_core.policies.sampling import Orders, cut_units
 from gan_core.units import Shard, WorkUnit, counted
 
 GAP, GAP_GREY = 2, 128  # pixels between the images of a grid, and their brightness
@@ -239,6 +239,12 @@ def next_units(plan: Plan, position: int, images: ImageSet, quorum: int | None =
     """The next iteration's units of these images, and the position after them: see `cut_units`."""
     known = detail(images) if plan.sampler == "progressive" else None
     return cut_units(plan, position, len(images), images.labels, quorum, stretches(images), known)
+
+
+def orders_of(plan: Plan, images: ImageSet) -> Orders:
+    """The orders of these images' epochs, to find again what was handed out."""
+    known = detail(images) if plan.sampler == "progressive" else None
+    return Orders(plan, len(images), images.labels, stretches(images), known)
 
 
 @lru_cache(maxsize=1)

@@ -115,7 +115,7 @@ def cut_units(
         the units, and the position after them
     """
     units: list[WorkUnit] = []
-    orders = _Orders(plan, images, labels, shards, detail)
+    orders = Orders(plan, images, labels, shards, detail)
     total, wanted = 0, plan.quorum_for([None])[0] if quorum is None else quorum
     while total < wanted:
         indices = orders.unit_at(position)
@@ -125,6 +125,7 @@ def cut_units(
                 epoch=position // images,
                 indices=tuple(indices.tolist()),
                 seed=seed_of(plan.seed, "unit", position),
+                position=position,
                 reach=int(indices.max()) + 1 if shards else 0,
             )
         )
@@ -133,7 +134,7 @@ def cut_units(
     return units, position
 
 
-class _Orders:
+class Orders:
     """The orders of all epochs; the latest is kept."""
 
     def __init__(
@@ -150,11 +151,16 @@ class _Orders:
 
     def unit_at(self, position: int) -> np.ndarray:
         """(images,) indices of the unit that begins at this position."""
-        epoch, offset = divmod(position, self._images)
         if len(self._shards) > 1:
+            epoch, offset = divmod(position, self._images)
             order = self._of(epoch)
             return order[offset : self._ends[np.searchsorted(self._ends, offset, side="right")]]
-        taken, size = [], self._plan.images_per_unit
+        return self.slice(position, self._plan.images_per_unit)
+
+    def slice(self, position: int, size: int) -> np.ndarray:
+        """(size,) indices from this position on."""
+        epoch, offset = divmod(position, self._images)
+        taken = []
         while size:
             taken.append(self._of(epoch)[offset : offset + size])
             size -= len(taken[-1])

@@ -92,6 +92,7 @@ iterations = Table(
     Column("quorum", BigInteger, nullable=False),  # images needed
     Column("position", BigInteger, nullable=False),  # of the sampler after its units
     Column("target_seconds", Double, nullable=False, server_default="0"),  # leases are sized for; 0: as the plan says
+    Column("plan_version", Integer),  # that it goes by; NULL: opened by a version that didn't note it
     now("opened_at"),
     Column("closes_at", DateTime(timezone=True)),  # with what was computed by then; NULL: once its images are there
     Column("closed_at", DateTime(timezone=True)),
@@ -215,6 +216,7 @@ contributions = Table(
     Column("d_loss", Double, nullable=False),
     Column("d_real_accuracy", Double, nullable=False),
     Column("d_fake_accuracy", Double, nullable=False),
+    Column("slices", JSONB),  # [position, images, seed] of each of its units, of those that entered the weights
     now("submitted_at"),
     UniqueConstraint("lease_id"),  # a second upload is impossible, not unlikely
     Index(None, "training_id", "iteration"),
@@ -230,6 +232,7 @@ units = Table(
     Column("iteration", Integer, nullable=False),
     Column("ordinal", Integer, nullable=False),
     Column("epoch", Integer, nullable=False),
+    Column("position", BigInteger),  # images handed out before it, over all epochs
     Column("indices", ARRAY(Integer), nullable=False),
     Column("images", Integer, nullable=False),
     Column("seed", BigInteger, nullable=False),

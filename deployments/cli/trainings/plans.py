@@ -1,4 +1,4 @@
-"""`classgan plan` and `train-local`: plans on the command line, and a training in this one process."""
+"""`classgan plan`, `train-local` and `replay`: plans on the command line, and a training in this one process."""
 
 from __future__ import annotations
 
@@ -41,6 +41,47 @@ def train_local(
 ) -> None:
     """Train alone, in this one process, on the CPU. Its result is the reference that a class must equal."""
     train_here(plan_from(preset, changes), plain, out)
+
+
+@commands.command()
+def replay(name: Annotated[str, typer.Argument(help="The training's name.")]) -> None:
+    """Compute a class's whole training again, alone, from what was handed out to whom: does it lead to the same weights?
+
+    Bit for bit the same with codec float32, machines of one kind, and as many threads as they had (CLASSGAN_THREADS); otherwise the
+    distance is said. It takes as long as all machines together computed.
+    """
+    from deployments.local.database import database_url
+    from gan_core.coordinator.replay import replay
+    from gan_core.data.images import require_same_data
+    from gan_core.plan import checked_plan
+    from gan_core.settings import settings
+    from gan_core.store.coordinator import trainings
+    from gan_core.store.engine import connect
+
+    _use_threads()
+    with database_url() as url, connect(url) as connection:
+        row = trainings.get(connection, name)
+        images = open_with_bar(checked_plan(row.plan), settings().cache, row.data_fingerprint)
+        require_same_data(images, row.data_fingerprint, len(images))
+        with Progress(
+            TextColumn("iteration"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        ) as bar:
+            task = bar.add_task("", total=None)
+            done = replay(connection, name, images, lambda number, all_: bar.update(task, completed=number, total=all_))
+    same = (
+        "the very same, bit for bit"
+        if not done.distance
+        else f"nearly the same: they differ by {done.distance:.2g} of their length"
+    )
+    console.print(
+        f"{name} again, {done.iteration:,} iterations of {done.images:,} images: the class's weights and these are {same}.",
+        soft_wrap=True,
+    )
 
 
 @commands.command()
@@ -106,10 +147,17 @@ def limits(schema: dict[str, Any]) -> str:
     return ", ".join(filter(None, (low, high)))
 
 
-def train_here(plan: Plan, plain: bool, out: Path | None) -> None:
-    """Train in this process; writes generator, grid and timeline."""
+def _use_threads() -> None:
     import torch
 
+    from gan_core.settings import settings
+
+    if settings().threads:
+        torch.set_num_threads(settings().threads)
+
+
+def train_here(plan: Plan, plain: bool, out: Path | None) -> None:
+    """Train in this process; writes generator, grid and timeline."""
     from gan_core.data.images import advice
     from gan_core.networks import generators
     from gan_core.networks.reference import train_local, train_plain
@@ -122,8 +170,7 @@ def train_here(plan: Plan, plain: bool, out: Path | None) -> None:
             f"CLASSGAN_DEVICE is {device!r}, and train-local computes on the CPU: its result is the reference for a class. "
             "Leave the setting out, or set it to cpu. To train on other devices, start a class."
         )
-    if settings().threads:
-        torch.set_num_threads(settings().threads)
+    _use_threads()
     out = out or settings().outputs / "local"
     out.mkdir(parents=True, exist_ok=True)  # a place that can't be written must not cost the training
     images = open_with_bar(plan, settings().cache)

@@ -92,6 +92,13 @@ def change_plan(connection: Connection, training_id: int, plan: dict[str, Any], 
     connection.execute("SELECT classgan.change_plan(%s, %s, %s)", (training_id, Jsonb(plan), changes))
 
 
+def plans(connection: Connection, training_id: int) -> dict[int, dict[str, Any]]:
+    """Each version of a training's plan by which units were handed out."""
+    return dict(
+        connection.execute("SELECT version, plan FROM classgan.plans WHERE training_id = %s", (training_id,)).fetchall()
+    )
+
+
 def control(
     connection: Connection, training_id: int, to: TrainingState, author: str, message: str = ""
 ) -> TrainingState:

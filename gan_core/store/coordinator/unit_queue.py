@@ -52,7 +52,7 @@ def create_units(
         is_boxed: it closes after so many seconds, with what was computed by then.
     """
     connection.execute(
-        "SELECT classgan.create_units(%s, %s, %s, %s, %s, %s::integer[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[], %s)",
+        "SELECT classgan.create_units(%s, %s, %s, %s, %s, %s::integer[], %s::bigint[], %s::integer[], %s::integer[], %s::integer[], %s::bigint[], %s)",
         (
             training_id,
             iteration,
@@ -64,6 +64,7 @@ def create_units(
             [u.images for u in units],
             [index for u in units for index in u.indices],
             [u.reach for u in units],
+            [u.position for u in units],
             is_boxed,
         ),
     )
@@ -75,10 +76,10 @@ def left_over(connection: Connection, training_id: int, iteration: int) -> list[
     None of an iteration that was undone, and none that spoiled whoever computed them.
     """
     return [
-        WorkUnit(ordinal=place, epoch=epoch, indices=tuple(indices), seed=seed, reach=reach)
-        for place, (epoch, indices, seed, reach) in enumerate(
+        WorkUnit(ordinal=place, epoch=epoch, position=position, indices=tuple(indices), seed=seed, reach=reach)
+        for place, (epoch, position, indices, seed, reach) in enumerate(
             connection.execute(
-                "SELECT u.epoch, u.indices, u.seed, u.reach FROM classgan.units AS u"
+                "SELECT u.epoch, u.position, u.indices, u.seed, u.reach FROM classgan.units AS u"
                 " JOIN classgan.iterations AS i ON i.training_id = u.training_id AND i.number = u.iteration"
                 " WHERE u.training_id = %s AND u.iteration = %s AND u.state = 'stale' AND NOT u.given_up AND i.images > 0"
                 " ORDER BY u.ordinal",
@@ -224,6 +225,42 @@ def positions(connection: Connection, training_id: int, first: int, last: int) -
             (training_id, first, last),
         ).fetchall()
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """A contribution that entered the weights, by what it was computed from."""
+
+    images: int
+    slices: list[list[int]] | None  # position, images and seed of each of its units; None: nobody wrote it down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """An iteration that is over, for whoever computes it again."""
+
+    number: int
+    position: int  # of the sampler after it
+    plan_version: int | None
+
+
+def closed(connection: Connection, training_id: int, before: int) -> list[Closed]:
+    """The iterations before this one, in order."""
+    with connection.cursor(row_factory=class_row(Closed)) as cursor:
+        return cursor.execute(
+            "SELECT number, position, plan_version FROM classgan.iterations WHERE training_id = %s AND number < %s ORDER BY number",
+            (training_id, before),
+        ).fetchall()
+
+
+def computed(connection: Connection, training_id: int, iteration: int) -> list[Computed]:
+    """What entered the weights of an iteration, in the order of the sum."""
+    with connection.cursor(row_factory=class_row(Computed)) as cursor:
+        return cursor.execute(
+            "SELECT images, slices FROM classgan.contributions"
+            " WHERE training_id = %s AND iteration = %s AND verdict = 'accepted' ORDER BY first_ordinal",
+            (training_id, iteration),
+        ).fetchall()
 
 
 def drop_spent_gradients(connection: Connection) -> int:

@@ -32,8 +32,8 @@ BEGIN
             RETURN false;
         END IF;
         PERFORM FROM iterations WHERE training_id = mine.training_id AND number = mine.iteration FOR UPDATE;  -- one new ordinal at a time
-        INSERT INTO units (training_id, iteration, ordinal, epoch, seed, images, indices, reach, state)
-        SELECT cut.training_id, cut.iteration, max(ordinal) + 1, cut.epoch, hashtextextended(format('%s after %s', cut.seed, kept), 0) & 9223372036854775807,
+        INSERT INTO units (training_id, iteration, ordinal, epoch, position, seed, images, indices, reach, state)
+        SELECT cut.training_id, cut.iteration, max(ordinal) + 1, cut.epoch, cut.position + kept, hashtextextended(format('%s after %s', cut.seed, kept), 0) & 9223372036854775807,
             cut.images - kept, cut.indices[kept + 1 :], cut.reach, CASE cut.state WHEN 'leased' THEN 'open' ELSE cut.state END
         FROM units WHERE training_id = cut.training_id AND iteration = cut.iteration;
         UPDATE units SET images = kept, indices = cut.indices[: kept] WHERE id = cut.id;

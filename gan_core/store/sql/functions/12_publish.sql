@@ -52,6 +52,10 @@ BEGIN
     )
     UPDATE units SET state = 'stale', contribution_id = NULL FROM missed WHERE contribution_id = missed.id;
 
+    UPDATE contributions AS c SET slices = (  -- units go after a while; a replay finds here what it was computed from
+        SELECT jsonb_agg(jsonb_build_array(u.position, u.images, u.seed) ORDER BY u.ordinal) FROM units AS u WHERE u.contribution_id = c.id)
+    WHERE c.id = ANY (p_included);
+
     UPDATE iterations SET closed_at = now(), images = c.images, contributions = c.count, workers = c.workers,
         g_loss = c.g_loss, d_loss = c.d_loss, d_real_accuracy = c.d_real_accuracy, d_fake_accuracy = c.d_fake_accuracy
     FROM (

@@ -2,22 +2,23 @@
 -- Called by the coordinator; done once, it can be repeated without harm. The units come as one array a column.
 CREATE FUNCTION classgan.create_units(
     p_training bigint, p_iteration integer, p_quorum bigint, p_position bigint, p_target_seconds float,
-    p_epochs integer[], p_seeds bigint[], p_sizes integer[], p_indices integer[], p_reaches integer[], p_is_boxed boolean
+    p_epochs integer[], p_seeds bigint[], p_sizes integer[], p_indices integer[], p_reaches integer[], p_positions bigint[], p_is_boxed boolean
 ) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = classgan, pg_temp AS $$
-    INSERT INTO iterations (training_id, number, quorum, position, target_seconds, closes_at)
-    VALUES (p_training, p_iteration, p_quorum, p_position, p_target_seconds, CASE WHEN p_is_boxed THEN now() + make_interval(secs => p_target_seconds) END)
+    INSERT INTO iterations (training_id, number, quorum, position, target_seconds, plan_version, closes_at)
+    SELECT p_training, p_iteration, p_quorum, p_position, p_target_seconds, plan_version, CASE WHEN p_is_boxed THEN now() + make_interval(secs => p_target_seconds) END
+    FROM trainings WHERE id = p_training
     ON CONFLICT DO NOTHING;
 
     INSERT INTO plans (training_id, version, plan) SELECT id, plan_version, plan FROM trainings WHERE id = p_training
     ON CONFLICT DO NOTHING;
 
     -- SQL has no ragged arrays: all indices come in one row, and each unit takes its slice of it.
-    INSERT INTO units (training_id, iteration, ordinal, epoch, seed, images, indices, reach)
-    SELECT p_training, p_iteration, (n - 1)::integer, epoch, seed, size, p_indices[before + 1 : before + size], reach
+    INSERT INTO units (training_id, iteration, ordinal, epoch, position, seed, images, indices, reach)
+    SELECT p_training, p_iteration, (n - 1)::integer, epoch, position, seed, size, p_indices[before + 1 : before + size], reach
     FROM (
-        SELECT n, epoch, seed, size, reach, (sum(size) OVER (ORDER BY n) - size)::integer AS before
-        FROM unnest(p_epochs, p_seeds, p_sizes, p_reaches) WITH ORDINALITY AS u (epoch, seed, size, reach, n)
+        SELECT n, epoch, position, seed, size, reach, (sum(size) OVER (ORDER BY n) - size)::integer AS before
+        FROM unnest(p_epochs, p_positions, p_seeds, p_sizes, p_reaches) WITH ORDINALITY AS u (epoch, position, seed, size, reach, n)
     ) AS cut
     ON CONFLICT DO NOTHING;
 
