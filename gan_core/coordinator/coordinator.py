@@ -229,7 +229,8 @@ class Coordinator:
         needed = math.inf if box else quorum
         round_ = Round(self.plan, self.layout, self.training_id, number, needed, self._lengths, self._gates)
         arrivals = self.link.call(lambda c: unit_queue.arrival_seconds(c, self.training_id))
-        deadline, moved = grace_after(arrivals, box) if box else deadline_after(arrivals, self.plan), started
+        moved, most = started, self.plan.deadline_ceiling
+        deadline = grace_after(arrivals, box, most) if box else deadline_after(arrivals, self.plan)
         while True:
             self._step()
             closed = self.link.call(round_.look)

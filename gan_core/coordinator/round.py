@@ -89,7 +89,7 @@ def deadline_after(arrivals: Sequence[float], plan: Plan) -> float:
     return min(plan.deadline_ceiling, max(plan.deadline_floor, USUAL * middle, middle + DEVIATIONS * spread))
 
 
-def grace_after(arrivals: Sequence[float], seconds: float) -> float:
+def grace_after(arrivals: Sequence[float], seconds: float, most: float) -> float:
     """Seconds from the opening of a round that closes after `seconds`, until which its answers are waited for.
 
     What machines send when their time is over comes within a moment: so much as is usual in this class, plus DEVIATIONS
@@ -97,13 +97,15 @@ def grace_after(arrivals: Sequence[float], seconds: float) -> float:
 
     Args:
         arrivals: as `deadline_after`'s.
+        most: seconds that it may be.
     """
+    most = max(most, seconds + SLACK)
     late = [arrival - seconds for arrival in arrivals if arrival > 0.9 * seconds]
     if len(late) < KNOWN:
-        return 1.5 * seconds + SLACK
+        return min(most, 1.5 * seconds + SLACK)
     middle = statistics.median(late)
     spread = 1.4826 * statistics.median(abs(each - middle) for each in late)
-    return seconds + min(seconds, max(SLACK, middle + DEVIATIONS * spread))
+    return min(most, seconds + max(SLACK, middle + DEVIATIONS * spread))
 
 
 class Round:

@@ -54,9 +54,9 @@ def test_each_situation_has_its_own_sentence_and_next_step(school, short, classg
 
     held.go_on()
     wait_until(lambda: leader.has_come() or standby.has_come(), 60, "the phase")  # after a restart either may lead
-    ((place,),) = school.ask(
-        "SELECT place FROM classgan.coordinators AS c JOIN classgan.trainings AS t ON t.id = training_id WHERE leads AND name = 'life'"
-    )
+    here = "SELECT leads, place FROM classgan.coordinators AS c JOIN classgan.trainings AS t ON t.id = training_id WHERE name = 'life'"
+    wait_until(lambda: sorted(leads for leads, _ in school.ask(here)) == [False, True], 60, "a leader and a standby")
+    place = dict(school.ask(here))[True]
     asleep = leader if place.endswith(f"process {leader.pid}") else standby
     other = standby if asleep is leader else leader
     asleep.send(signal.SIGSTOP)

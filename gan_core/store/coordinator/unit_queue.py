@@ -146,13 +146,16 @@ def progress(connection: Connection, training_id: int, iteration: int) -> Progre
 
 
 def arrival_seconds(connection: Connection, training_id: int, iterations: int = 20) -> list[float]:
-    """Seconds from opening to arrival of each contribution of the latest iterations: what a deadline is learnt from."""
+    """Seconds from opening to arrival of each contribution of the latest iterations: what a deadline is learnt from.
+
+    Where iterations close in time, those that came too late count, too: or it would be learnt from the quick ones alone.
+    """
     return [
         row[0]
         for row in connection.execute(
             "SELECT extract(epoch FROM c.submitted_at - coalesce(i.closes_at - make_interval(secs => i.target_seconds), i.opened_at))::float FROM classgan.contributions AS c"
             " JOIN classgan.iterations AS i ON i.training_id = c.training_id AND i.number = c.iteration"
-            " WHERE c.training_id = %s AND c.verdict = 'accepted' AND i.closed_at IS NOT NULL"
+            " WHERE c.training_id = %s AND (c.verdict = 'accepted' OR (c.verdict = 'late' AND i.closes_at IS NOT NULL)) AND i.closed_at IS NOT NULL"
             " AND i.number > (SELECT iteration FROM classgan.trainings WHERE id = %s) - %s",
             (training_id, training_id, iterations),
         ).fetchall()

@@ -31,11 +31,10 @@ BEGIN
         IF kept <> done * size + least(done, larger) OR greatest(1, round(kept::float / p_batch)) <> done THEN
             RETURN false;
         END IF;
-        PERFORM FROM iterations WHERE training_id = mine.training_id AND number = mine.iteration FOR UPDATE;  -- one new ordinal at a time
+        -- A lease is cut once, so its number makes the new ordinal: a class that hands in together waits for no common lock.
         INSERT INTO units (training_id, iteration, ordinal, epoch, position, seed, images, indices, reach, state)
-        SELECT cut.training_id, cut.iteration, max(ordinal) + 1, cut.epoch, cut.position + kept, hashtextextended(format('%s after %s', cut.seed, kept), 0) & 9223372036854775807,
-            cut.images - kept, cut.indices[kept + 1 :], cut.reach, CASE cut.state WHEN 'leased' THEN 'open' ELSE cut.state END
-        FROM units WHERE training_id = cut.training_id AND iteration = cut.iteration;
+        SELECT cut.training_id, cut.iteration, 100000 + p_lease % 2000000000, cut.epoch, cut.position + kept, hashtextextended(format('%s after %s', cut.seed, kept), 0) & 9223372036854775807,
+            cut.images - kept, cut.indices[kept + 1 :], cut.reach, CASE cut.state WHEN 'leased' THEN 'open' ELSE cut.state END;
         UPDATE units SET images = kept, indices = cut.indices[: kept] WHERE id = cut.id;
     END IF;
     UPDATE units SET lease_id = NULL, state = CASE state WHEN 'leased' THEN 'open' ELSE state END FROM (

@@ -30,7 +30,6 @@ GRANT UPDATE (named) ON classgan.students TO classgan_owner;  -- lets them lock 
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.leases TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.workers, classgan.contributions TO classgan_owner;
 GRANT SELECT, INSERT, UPDATE ON classgan.units TO classgan_owner;
-GRANT UPDATE (closes_at) ON classgan.iterations TO classgan_owner;  -- lets them lock the row
 GRANT SELECT, INSERT, UPDATE, DELETE ON classgan.checks TO classgan_owner;
 GRANT INSERT ON classgan.gradients, classgan.events TO classgan_owner;
 GRANT SELECT (training_id, kind, at, text) ON classgan.events TO classgan_owner;
