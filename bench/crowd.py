@@ -31,7 +31,7 @@ from gan_core.store.engine import connect
 from gan_core.store.logins import issue
 from tasks.background.shifts import POOL, SHIFT
 
-BEAT, POLL = 10, 2.0  # seconds between two heartbeats and two polls, as a worker makes them
+BEAT, POLL = 30, 2.0  # seconds between two heartbeats and two polls, as a worker makes them
 JOINING = 20  # machines that say hello at the same moment
 PATIENCE = 120.0  # seconds until everybody must have a shift
 
@@ -174,7 +174,7 @@ async def crowd(
             tasks.append(lives.create_task(machine.poll()))
             if number % JOINING == 0:
                 await asyncio.sleep(0.2)
-        await asyncio.sleep(2 * BEAT if seconds > BEAT else 2)  # until all have said hello
+        await asyncio.sleep(min(seconds, 10))  # until all have said hello
         meter = Meter(stack)
         await asyncio.sleep(seconds)
         cores, megabytes = meter.cores(), meter.megabytes()

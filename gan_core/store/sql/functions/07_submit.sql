@@ -2,7 +2,7 @@
 -- Called by a worker with a finished lease. Done once, it can be repeated without harm.
 CREATE FUNCTION student.submit(
     p_lease bigint, p_boot uuid, p_seconds float, p_g_loss float, p_d_loss float,
-    p_d_real_accuracy float, p_d_fake_accuracy float, p_payload bytea, p_trail bytea DEFAULT NULL, p_images bigint DEFAULT NULL
+    p_d_real_accuracy float, p_d_fake_accuracy float, p_payload bytea, p_trail bytea DEFAULT NULL, p_images float DEFAULT NULL
 ) RETURNS TABLE (verdict classgan.verdict, reason text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
 #variable_conflict use_column
@@ -35,7 +35,7 @@ BEGIN
     SELECT * INTO training FROM trainings WHERE id = mine.training_id;
     plan := classgan.plan_of(mine.training_id, mine.plan_version);
     IF p_images < mine.images AND mine.second_of IS NULL AND classgan.seconds_left(mine.training_id, mine.iteration) IS NOT NULL THEN
-        is_cut := classgan.cut_lease(mine.id, p_images, (plan->>'batch_size')::integer);
+        is_cut := p_images >= 1 AND classgan.cut_lease(mine.id, p_images::bigint, (plan->>'batch_size')::integer);
         SELECT * INTO mine FROM leases WHERE id = p_lease;
     END IF;
     SELECT count(*) INTO held FROM units AS u WHERE u.lease_id = mine.units_of AND u.state IN ('leased', 'open');

@@ -13,7 +13,7 @@ GRANT EXECUTE ON FUNCTION
     student.trainings(),
     student.weights(bigint, integer),
     student.upload_bytes(bigint, uuid),
-    student.submit(bigint, uuid, float, float, float, float, float, bytea, bytea, bigint),
+    student.submit(bigint, uuid, float, float, float, float, float, bytea, bytea, float),
     student.heartbeat(bigint, uuid),
     student.release(bigint, uuid, text, boolean),
     student.my_credit(),
