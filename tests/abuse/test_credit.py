@@ -66,8 +66,8 @@ def lying(monkeypatch) -> Callable:
     def install(lie: Callable) -> None:
         honest = gradients.contribute
 
-        def contribute(plan, networks, images, units, weights, beat, more, see):
-            vectors, measures = honest(plan, networks, images, units, weights, beat, more, see)
+        def contribute(plan, networks, images, units, weights, beat, more, see, enough):
+            vectors, measures = honest(plan, networks, images, units, weights, beat, more, see, enough)
             if threading.current_thread().name != "mallory":
                 return vectors, measures
             return lie(honest, plan, networks, images, units, weights), measures
