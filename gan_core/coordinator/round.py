@@ -7,8 +7,7 @@ then is taken out of the sum exactly: the sum is built again, from the payloads 
 import logging
 import statistics
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from psycopg import Connection
@@ -147,11 +146,11 @@ class Round:
         # The frontier first: whatever lies before it had arrived by then, so the list read next holds all of it.
         self.progress = unit_queue.progress(connection, self._training_id, self._iteration)
         frontier = self.progress.frontier
-        arrived = unit_queue.arrivals(connection, self._training_id, self._iteration)
-        new = [arrival for arrival in arrived if arrival.id not in self._taken]
-        for arrival, payload in _payloads(connection, new):
+        for arrival in unit_queue.arrivals(connection, self._training_id, self._iteration):
+            if arrival.id in self._taken:
+                continue
             try:
-                vectors = self._decode(payload)
+                vectors = self._read(connection, arrival)
                 sketch = self._sketcher.sketch(arrival.id, arrival.student, arrival.images, vectors)
             except PayloadError as exc:
                 self._refuse(connection, arrival, str(exc))
@@ -222,30 +221,17 @@ class Round:
         log.warning("Refused a contribution of %s: %s", arrival.worker, reason)
         unit_queue.refuse(connection, arrival.id, reason)
 
-    def _add(self, connection: Connection, ordinals: Sequence[int]) -> None:
-        again = _payloads(connection, [self._known[o] for o in ordinals if o not in self._decoded])
+    def _add(self, connection: Connection, ordinals: Iterable[int]) -> None:
         for ordinal in ordinals:
             arrival = self._known[ordinal]
-            vectors = self._decoded.get(ordinal) or self._decode(next(again)[1])
+            vectors = self._decoded.get(ordinal) or self._read(connection, arrival)
             self.aggregate.add(vectors, arrival.images)
             self._included.append(arrival.id)
             self._decoded.pop(ordinal, None)
             del self._known[ordinal]
 
-    def _decode(self, payload: bytes | None) -> Vectors:
+    def _read(self, connection: Connection, arrival: unit_queue.Arrival) -> Vectors:
+        payload = unit_queue.payload(connection, arrival.id)
         if payload is None:
             raise PayloadError("its tensors are not in the database")
         return decode(payload, self._layout, self._plan.codec)
-
-
-def _payloads(
-    connection: Connection, arrivals: Sequence[unit_queue.Arrival]
-) -> Iterator[tuple[unit_queue.Arrival, bytes | None]]:
-    """Each one's payload. While it is decoded, PostgreSQL sends the next."""
-    with ThreadPoolExecutor(1, thread_name_prefix="next-payload") as reader:
-        coming = [reader.submit(unit_queue.payload, connection, arrival.id) for arrival in arrivals[:1]]
-        for arrival, following in zip(arrivals, [*arrivals[1:], None], strict=False):
-            payload = coming.pop().result()
-            if following is not None:
-                coming.append(reader.submit(unit_queue.payload, connection, following.id))
-            yield arrival, payload
