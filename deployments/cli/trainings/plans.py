@@ -62,7 +62,8 @@ def replay(name: Annotated[str, typer.Argument(help="The training's name.")]) ->
     with database_url() as url, connect(url) as connection:
         row = trainings.get(connection, name)
         images = open_with_bar(checked_plan(row.plan), settings().cache, row.data_fingerprint)
-        require_same_data(images, row.data_fingerprint, len(images))
+        if row.data_fingerprint:  # else it never began, which is said below
+            require_same_data(images, row.data_fingerprint, len(images))
         with Progress(
             TextColumn("iteration"),
             MofNCompleteColumn(),
