@@ -28,9 +28,7 @@ class Replayed:
 
     iteration: int  # of the class's checkpoint that it is compared with
     images: int
-    distance: (
-        float  # between the two: of all numbers of a state, over their length in the class's; 0: bit for bit the same
-    )
+    distance: float  # Euclidean, over all numbers of a state and relative to the class's; 0: bit for bit the same
 
 
 def replay(

@@ -34,9 +34,7 @@ log = logging.getLogger("classgan.shift")
 LOOK = 5.0  # seconds between looks for a training whose data has to be fetched, while there is nothing to do
 TICK = 1.0  # seconds between looks for work when nobody notifies
 HEARTBEAT = 5.0  # seconds; a lease of the shortest sensible length, 15 s, survives two lost beats
-PAUSE_AFTER_FAULT = (
-    10.0  # seconds, after a unit that this machine could not compute; twice as long after each further one
-)
+PAUSE_AFTER_FAULT = 10.0  # seconds, after a unit that this machine couldn't compute; then twice as long each time
 LONGEST_PAUSE = 600.0  # seconds
 HUNG = 60.0  # seconds that computing may still be stuck after its lease was given back; then nothing but its end helps
 
@@ -318,8 +316,14 @@ class Shift:
     def _submit(
         self, lease: Lease, payload: bytes, trail: bytes, measures: Measures
     ) -> tuple[Lease, Measures, Submission]:
-        began = time.monotonic()
-        answer = self._upload.call(lambda c: student.submit(c, lease.id, self.boot, measures, payload, trail))
+        began = 0.0
+
+        def send(home: Class) -> Submission:
+            nonlocal began
+            began = time.monotonic()  # of this try: how long the class was away says nothing about this machine's line
+            return student.submit(home, lease.id, self.boot, measures, payload, trail)
+
+        answer = self._upload.call(send)
         taken = time.monotonic() - began
         self._upload_seconds = 0.7 * self._upload_seconds + 0.3 * taken if self._upload_seconds else taken
         self._open.discard(lease.id)

@@ -1,9 +1,15 @@
 """Rounds that close in time, with real machines: all of them hand in what they have, and every image of an epoch is learned from once."""
 
+import time
+from types import SimpleNamespace
+
 import psycopg
 import pytest
 
 from gan_core.coordinator.round import SLACK, grace_after
+from gan_core.errors import StoreUnreachable
+from gan_core.store import student
+from gan_core.units import Submission, Verdict
 
 
 @pytest.fixture
@@ -50,6 +56,21 @@ def test_a_round_in_which_nobody_was_there_waits_for_the_first(classroom, plan, 
     with classroom.working(1):  # starts some rounds later than the round
         classroom.train(plan.changed(target_seconds=0.05, iterations=2))
     assert all(images > 0 for (images,) in ask("SELECT images FROM classgan.iterations WHERE closed_at IS NOT NULL"))
+
+
+def test_how_long_the_class_was_away_is_not_taken_for_a_slow_line(classroom, monkeypatch):
+    """Or every machine would stop after one batch, for many rounds after a restart."""
+    shift, tries = classroom.shift("ada"), []
+
+    def submit(*_: object) -> Submission:
+        tries.append(time.monotonic())
+        if len(tries) < 3:
+            raise StoreUnreachable("The class server restarts.")
+        return Submission(verdict=Verdict.ACCEPTED, reason="")
+
+    monkeypatch.setattr(student, "submit", submit)
+    shift._submit(SimpleNamespace(id=1), b"", b"", None)
+    assert shift._upload_seconds < (tries[-1] - tries[0]) / 2
 
 
 def test_nobody_is_waited_for_longer_than_answers_usually_take():
