@@ -158,6 +158,7 @@ def test_an_empty_class_is_no_error(classgan, connection):
 
 def test_a_student_sees_what_is_theirs_over_their_own_login(classgan, connection, database, tiny):
     fill(connection, 3, 30, tiny)
+    connection.execute("DROP ROLE IF EXISTS login1")
     connection.execute("CREATE ROLE login1 LOGIN IN ROLE classgan_student")
     connection.execute("UPDATE classgan.workers SET message = 'disk is full' WHERE name = 'login1-laptop'")
     mine = database.replace("//instructor@", "//login1@")
