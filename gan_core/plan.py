@@ -11,7 +11,7 @@ from gan_core.licences import require_known
 
 ModelName = Literal["dcgan", "spectral"]
 LossName = Literal["bce", "hinge"]
-CodecName = Literal["float32", "float16", "int8"]
+CodecName = Literal["float32", "float16", "int8", "int4"]
 AggregationName = Literal["mean", "median", "trimmed_mean", "centered_clip", "multi_krum"]
 SamplerName = Literal["shuffled", "sequential", "stratified", "progressive"]
 
@@ -158,7 +158,9 @@ class Plan(BaseModel):
 
     codec: Annotated[
         CodecName,
-        Field(description="Number format of contributions: `float32` takes 4 bytes a number, `float16` 2, `int8` 1."),
+        Field(
+            description="Number format of contributions: `float32` takes 4 bytes a number, `float16` 2, `int8` 1, `int4` half of one."
+        ),
     ] = "float16"
     checks: Annotated[
         Literal["sampled", "off"],
@@ -169,7 +171,11 @@ class Plan(BaseModel):
     ] = "sampled"
 
     weights_codec: Annotated[
-        Literal["float32", "float16"], Field(description="Number format of the weights that machines fetch.")
+        Literal["float32", "float16", "int4"],
+        Field(
+            description="Number format of the weights that machines fetch. `int4`: whoever has the last ones fetches the change, half a "
+            "byte a number; everybody else `float16`."
+        ),
     ] = "float32"
     aggregation: Annotated[
         AggregationName,

@@ -15,6 +15,7 @@ from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.recomputation import check, exact
 from gan_core.networks.self_test import fitting
 from gan_core.plan import Plan, checked_plan
+from gan_core.policies.announcements import announced
 from gan_core.policies.codecs import decode
 from gan_core.policies.trails import Answer, compare
 from gan_core.policies.validation import Finding, figures_of
@@ -139,7 +140,7 @@ class Checker:
             claimed = decode(waiting.payload, layout, plan.codec)
         except PayloadError as exc:  # what came late was never decoded before
             return Finding(False, f"its payload can't be read: {exc}")
-        weights = decode(waiting.weights, layout, plan.weights_codec)
+        weights = announced(plan, layout, waiting.weights)
         networks, images = self._networks_for(plan), self._images_for(plan, waiting)
         return check(plan, networks, images, waiting.units, weights, claimed, self._beat)
 

@@ -15,6 +15,7 @@ from gan_core.errors import TrainingError
 from gan_core.layout import Layout
 from gan_core.networks.update import Aggregate, State, advance, initial_state, tensors_of
 from gan_core.plan import Plan
+from gan_core.policies.announcements import Announcement, announce, announced
 from gan_core.policies.codecs import decode
 from gan_core.store.coordinator import trainings, unit_queue
 from gan_core.store.engine import Link
@@ -110,6 +111,14 @@ def resumed(
         else:  # it was rolled back
             state.iteration, state.position = number + 1, positions[number]
     return state
+
+
+def said(connection: Connection, training_id: int, plan: Plan, layout: Layout, state: State) -> Announcement:
+    """What machines have as this state's weights. If they follow by changes, these aren't quite the state's: the database knows them."""
+    if state.iteration and plan.weights_codec == "int4":
+        payload = trainings.weights(connection, training_id, state.iteration)
+        return Announcement(announced(plan, layout, payload), payload)
+    return announce(plan, layout, state.iteration, state.weights, None)
 
 
 def _packed(state: State) -> tuple[int, dict[str, int], bytes]:

@@ -24,7 +24,8 @@ from gan_core.networks.models import layout_of
 from gan_core.networks.optimiser import warm_up
 from gan_core.networks.update import Aggregate, State, advance, step_lengths
 from gan_core.plan import Plan, checked_plan
-from gan_core.policies.codecs import encode, payload_size
+from gan_core.policies.announcements import Announcement, announce
+from gan_core.policies.codecs import payload_size
 from gan_core.store.coordinator import events, runs, trainings, unit_queue, versions
 from gan_core.store.engine import Link, wait_for_notice
 from gan_core.units import EventKind, TrainingState, WorkUnit, counted
@@ -50,6 +51,7 @@ class Coordinator:
         self.layout = layout_of(plan)
         self.training_id = 0
         self.state: State
+        self._said: Announcement
         self._lead: Leadership | None = None
         self._checkpoints: Checkpoints | None = None
         self._aggregate: Aggregate | None = None
@@ -117,7 +119,8 @@ class Coordinator:
         if self.state.iteration:
             log.info("Training %r continues at iteration %d.", self.name, self.state.iteration)
         self._adopt_wanted_plan()
-        first = encode(self.state.weights, self.layout, self.plan.weights_codec) if not self.state.iteration else b""
+        self._said = self.link.call(lambda c: checkpoints.said(c, self.training_id, self.plan, self.layout, self.state))
+        first = self._said.payload if not self.state.iteration else b""
         size = payload_size(self.layout, self.plan.codec)
         self.link.call(
             lambda c: trainings.start(
@@ -310,13 +313,14 @@ class Coordinator:
         if not refused:
             advance(self.plan, self.state, self._aggregate, self._opened.position)
         self._aggregate = None
+        said = self._said.again()
         try:
-            payload = encode(self.state.weights, self.layout, self.plan.weights_codec)
+            if not refused:
+                said = announce(self.plan, self.layout, iteration + 1, self.state.weights, self._said)
         except PayloadError as exc:
             refused = f"the step it was part of led to weights that can't be used: {exc}"
         if refused:
             self.state = self._resume()
-            payload = encode(self.state.weights, self.layout, self.plan.weights_codec)
             self.state.iteration, self.state.position = iteration + 1, self._opened.position
         self.link.call(
             lambda c: trainings.publish(
@@ -327,10 +331,12 @@ class Coordinator:
                 [] if refused else list(gathered.contributions),
                 self.state.images,
                 self._opened.position,
-                payload,
+                said.payload,
+                said.change,
                 refused,
             )
         )
+        self._said = said
         if refused:
             self._answer_accident(iteration, refused)
 
@@ -339,11 +345,8 @@ class Coordinator:
         before = self.link.call(
             lambda c: events.count(c, self.training_id, EventKind.ROLLED_BACK, iteration - FORGIVEN)
         )
-        self._note(
-            EventKind.ROLLED_BACK,
-            f"Iteration {iteration} was undone, the weights before it stay: {reason}.",
-            iteration,
-        )
+        undone = f"Iteration {iteration} was undone, the weights before it stay: {reason}."
+        self._note(EventKind.ROLLED_BACK, undone, iteration)
         if before:
             remedy = (
                 f"iteration {iteration} went wrong, for the second time in a short while: {reason}. Lower the learning rates "

@@ -12,10 +12,12 @@ from psycopg import Connection
 from gan_core.coordinator import checkpoints
 from gan_core.data.images import ImageSet, orders_of
 from gan_core.errors import TrainingError
+from gan_core.layout import Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.update import Aggregate, State, advance, initial_state, tensors_of
 from gan_core.plan import Plan, checked_plan
+from gan_core.policies.announcements import announce
 from gan_core.policies.codecs import decode, encode
 from gan_core.policies.sampling import Orders
 from gan_core.store.coordinator import trainings, unit_queue
@@ -55,13 +57,16 @@ def replay(
     if plan is None:
         raise _unknown(name, 0)
     state, networks, orders = initial_state(plan), Networks(plan), orders_of(plan, images)
+    said = announce(plan, layout_of(plan), 0, state.weights, None)
     for done in closed:
         plan = plans.get(done.plan_version)
         work = unit_queue.computed(connection, row.id, done.number)
         if plan is None or any(piece is None or None in piece for each in work for piece in each.slices or [None]):
             raise _unknown(name, done.number)
         if work:
-            _iterate(plan, networks, images, orders, state, [each.slices or [] for each in work], done.position)
+            slices = [each.slices or [] for each in work]
+            _iterate(plan, networks, images, orders, state, said.weights, slices, done.position)
+            said = announce(plan, layout_of(plan), state.iteration, state.weights, said)
         else:  # it was undone
             state.iteration, state.position = done.number + 1, done.position
         watch(state.iteration, stored.iteration)
@@ -74,12 +79,12 @@ def _iterate(
     images: ImageSet,
     orders: Orders,
     state: State,
+    weights: Vectors,
     work: list[list[list[int]]],
     position: int,
 ) -> None:
-    """One iteration from the slices of its contributions."""
+    """One iteration from the weights that machines had and the slices of its contributions."""
     layout = layout_of(plan)
-    weights = decode(encode(state.weights, layout, plan.weights_codec), layout, plan.weights_codec)
     aggregate = Aggregate(plan)
     for slices in work:
         units = [

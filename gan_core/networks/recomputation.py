@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import torch
 
 from gan_core.data.images import ImageSet
-from gan_core.layout import Vectors
+from gan_core.layout import PARTS, Vectors
 from gan_core.networks.gradients import Beat, contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.plan import Plan
+from gan_core.policies.codecs import decode, encode
 from gan_core.policies.validation import Finding, Track, alike, judge
 from gan_core.units import WorkUnit
 
@@ -54,13 +55,28 @@ def check(
     claimed: Vectors,
     on_batch: Beat = lambda: None,
 ) -> Finding:
-    """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation."""
+    """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation.
+
+    A few bits a number round off more than devices differ by. So what the codec rounds off of our own result is taken from
+    theirs: it was rounded with the same random numbers, and nearly all of it the same way.
+    """
     plan = exact(plan)
-    _, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
     layout = layout_of(plan)
-    likeness = alike(claimed, path, layout)
+    ours, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
+    rounded = _minus(_sent(plan, units, ours), ours)
+    likeness = alike(_minus(claimed, rounded), path, layout)
     finding = judge(likeness)
     if finding.valid:
         return finding
     twin, _ = recompute(plan, networks, images, units, weights, blurred=True, on_batch=on_batch)
-    return judge(likeness, alike(twin, path, layout))
+    return judge(likeness, alike(_minus(_sent(plan, units, twin), rounded), path, layout))
+
+
+def _sent(plan: Plan, units: Sequence[WorkUnit], vectors: Vectors) -> Vectors:
+    """What arrives of a contribution."""
+    layout = layout_of(plan)
+    return decode(encode(vectors, layout, plan.codec, units[0].seed), layout, plan.codec)
+
+
+def _minus(one: Vectors, other: Vectors) -> Vectors:
+    return Vectors(*(one.part(part) - other.part(part) for part in PARTS))

@@ -13,6 +13,7 @@ from gan_core.networks.inputs import batches
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.update import State, advance, aggregate_all, initial_state
 from gan_core.plan import Plan
+from gan_core.policies.announcements import announce
 from gan_core.policies.codecs import decode, encode
 from gan_core.units import Measures, WorkUnit
 
@@ -30,13 +31,13 @@ def train_local(
     """
     layout, networks = layout_of(plan), Networks(plan)
     state = state or initial_state(plan)
+    said = announce(plan, layout, state.iteration, state.weights, None)
     while not plan.is_done(state.iteration, state.position, len(images)):
         units, position = next_units(plan, state.position, images)
-        weights = decode(encode(state.weights, layout, plan.weights_codec), layout, plan.weights_codec)
         measures: list[Measures] = []
 
         def contributions(
-            units: list[WorkUnit] = units, weights: Vectors = weights, measures: list[Measures] = measures
+            units: list[WorkUnit] = units, weights: Vectors = said.weights, measures: list[Measures] = measures
         ):
             for unit in units:
                 vectors, measured = contribute(plan, networks, images, [unit], weights)
@@ -44,6 +45,7 @@ def train_local(
                 yield decode(encode(vectors, layout, plan.codec, unit.seed), layout, plan.codec), measured.images
 
         advance(plan, state, aggregate_all(plan, contributions()), position)
+        said = announce(plan, layout, state.iteration, state.weights, said)
         watch(state, measures)
     return state
 

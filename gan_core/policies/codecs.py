@@ -26,7 +26,10 @@ from gan_core.units import PAYLOAD_FORMAT
 VERSION = str(PAYLOAD_FORMAT)
 NO_CHECKSUM = "0" * 32
 BLOCK = 256  # int8: numbers that share a scale; 1.3 % relative error on heavy-tailed gradients
+BLOCK4 = 64  # int4: numbers that share a scale
+ROUND_UP = 1 + 2.0**-10  # more than half precision rounds off
 SMALLEST = 2.0**-149  # of float32: a scale below would be zero
+LOWEST = -100  # exponent that leaves a half-precision scale all its digits in float32
 FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
@@ -56,13 +59,18 @@ def _float16_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray
 
 
 def _float16_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
-    exponent = float(arrays[1][0])
-    if not (exponent.is_integer() and -200 <= exponent <= 200):
-        raise PayloadError(f"scale exponent {exponent} is not a whole number from -200 to 200")
+    exponent = _whole_exponent(arrays[1][0])
     if not np.isfinite(arrays[0]).all():
         raise PayloadError("half-precision numbers that are not finite")
-    values = _times_power_of_two(torch.from_numpy(arrays[0].astype(np.float32)), int(exponent) - 15)
+    values = _times_power_of_two(torch.from_numpy(arrays[0].astype(np.float32)), exponent - 15)
     return values.clamp_(-FLOAT32_MAX, FLOAT32_MAX)  # the largest numbers may have been rounded up beyond it
+
+
+def _whole_exponent(found: np.float32) -> int:
+    exponent = float(found)
+    if not (exponent.is_integer() and -200 <= exponent <= 200):
+        raise PayloadError(f"scale exponent {exponent} is not a whole number from -200 to 200")
+    return int(exponent)
 
 
 def _times_power_of_two(values: Tensor, exponent: int) -> Tensor:
@@ -91,6 +99,38 @@ def _int8_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
     return values.clamp_(-FLOAT32_MAX, FLOAT32_MAX) if float(scales.max()) > FLOAT32_MAX / 128 else values
 
 
+def _int4_encode(values: Tensor, random: torch.Generator) -> tuple[np.ndarray, ...]:
+    padded = torch.nn.functional.pad(values, (0, -values.numel() % BLOCK4)).view(-1, BLOCK4)
+    largest = padded.abs().amax(dim=1, keepdim=True)
+    exponent = int(torch.frexp(largest.max().double()).exponent) if float(largest.max()) > 0 else 0
+    # Half a number's precision is enough for a scale, if no step falls beyond ±7 for it. The smallest is what half precision has.
+    scale = (_times_power_of_two(largest, 15 - exponent) / 7 * ROUND_UP).half().clamp_min(2.0**-24)
+    steps = _times_power_of_two(padded, 15 - exponent) / scale.float()
+    rounded = (steps + torch.rand(steps.shape, generator=random)).floor_().clamp_(-7, 7)
+    numbers = (rounded.view(-1)[: values.numel()] + 8).to(torch.uint8)  # 1 to 15
+    half = -(-values.numel() // 2)
+    packed = numbers[:half].clone()
+    packed[: values.numel() - half] |= numbers[half:] << 4
+    return packed.numpy(), scale.view(-1).numpy(), np.array([exponent], dtype=np.float32)
+
+
+def _int4_decode(arrays: tuple[np.ndarray, ...], length: int) -> Tensor:
+    packed, scales = torch.from_numpy(arrays[0].copy()), torch.from_numpy(arrays[1].astype(np.float32))
+    shift, half = _whole_exponent(arrays[2][0]) - 15, -(-length // 2)
+    values = torch.cat([packed & 15, packed[: length - half] >> 4]).float().sub_(8)
+    if not bool(((scales > 0) & scales.isfinite()).all()):
+        raise PayloadError("a block's scale is not above zero, infinite or not a number")
+    if float(values.min()) < -7 or (length % 2 and packed[-1] > 15):
+        raise PayloadError("a number that 4 bits have and this codec doesn't use")
+    scales = _times_power_of_two(scales, max(shift, LOWEST))
+    whole = length - length % BLOCK4
+    values[:whole].view(-1, BLOCK4).mul_(scales[: whole // BLOCK4].view(-1, 1))
+    values[whole:].mul_(scales[-1])
+    if shift < LOWEST:
+        values = _times_power_of_two(values, shift - LOWEST)
+    return values.clamp_(-FLOAT32_MAX, FLOAT32_MAX)
+
+
 CODECS: Mapping[CodecName, Codec] = MappingProxyType(
     {
         "float32": Codec(0.0, lambda n: (("", "F32", n),), _float32_encode, _float32_decode),
@@ -100,6 +140,13 @@ CODECS: Mapping[CodecName, Codec] = MappingProxyType(
         "int8": Codec(
             1 / 127, lambda n: (("", "I8", n), (".scale", "F32", -(-n // BLOCK))), _int8_encode, _int8_decode
         ),
+        # Two numbers a byte: one of the tensor's first half, one of its second.
+        "int4": Codec(
+            1 / 7 + 2.0**-9,
+            lambda n: ((".halves", "U8", -(-n // 2)), (".scale", "F16", -(-n // BLOCK4)), (".exponent", "F32", 1)),
+            _int4_encode,
+            _int4_decode,
+        ),
     }
 )
 DTYPES: Mapping[str, np.dtype] = MappingProxyType(
@@ -107,6 +154,7 @@ DTYPES: Mapping[str, np.dtype] = MappingProxyType(
         "F32": np.dtype("<f4"),
         "F16": np.dtype("<f2"),
         "I8": np.dtype("i1"),
+        "U8": np.dtype("u1"),
     }
 )
 
@@ -144,7 +192,7 @@ def encode(vectors: Vectors, layout: Layout, codec: CodecName, seed: int = 0) ->
     """Payload of these vectors.
 
     Args:
-        seed: the first unit's, so that a lease encodes to the same bytes anywhere. The stochastic rounding (int8 only) has its
+        seed: the first unit's, so that a lease encodes to the same bytes anywhere. The stochastic rounding (int8 and int4) has its
             own, made of it: with the unit's, its random numbers would be those of the unit's noise.
 
     Raises:

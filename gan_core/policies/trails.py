@@ -119,15 +119,21 @@ def compare(plan: Plan, layout: Layout, units: Sequence[WorkUnit], answers: tupl
     """
     signs = _signs_of(layout, units)
     trails = [decode_trail(answer.trail, plan, layout, units) for answer in answers]
+    folds = [{part: fold(answer.claimed.part(part), signs[part], FOLDED) for part in PARTS} for answer in answers]
+    # A way of one stretch is the claim itself, which was rounded as the other one was: int4 rounds off a hundredth.
+    ways = [
+        {part: trail[part] if len(trail[part]) > 1 else folded[part][None] for part in PARTS}
+        for trail, folded in zip(trails, folds, strict=True)
+    ]
     mine, theirs = (
         {
             part: replace(
-                likeness(fold(answer.claimed.part(part), signs[part], FOLDED), trail[part].double()),
+                likeness(folded[part], way[part].double()),
                 tensors=tensor_lengths(answer.claimed.part(part), other.claimed.part(part), layout.part(part)),
             )
             for part in PARTS
         }
-        for answer, other, trail in zip(answers, reversed(answers), reversed(trails), strict=True)
+        for answer, other, folded, way in zip(answers, reversed(answers), folds, reversed(ways), strict=True)
     )
     # Two that did nothing would be alike, too. Sometimes nothing is the right answer: a recomputation tells.
     did_something = all(bool(trail[part].any()) for trail in trails for part in PARTS)

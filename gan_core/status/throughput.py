@@ -59,7 +59,7 @@ def _sentence(name: str, share: str, times: TimeBreakdown) -> str:
         case "transfer":
             return (
                 f"{share} of the time of the leases goes into fetching weights and submitting answers. "
-                "`codec: int8` or a larger `target_seconds` help."
+                "`codec: int4`, `weights_codec: int4` or a larger `target_seconds` help."
             )
         case _:
             return (

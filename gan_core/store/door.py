@@ -6,6 +6,7 @@ contributions go up in one stream; either goes on where it was cut.
 
 import hashlib
 import inspect
+import logging
 import random
 import ssl
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
 from gan_core.errors import StoreError, StoreUnreachable
 from gan_core.units import Measures, Submission, Verdict
+
+log = logging.getLogger("classgan.shift")
 
 PREFIX = "/classgan/student"
 PIECE = 1 << 16  # bytes that are sent at once: each must be gone within SEND_SECONDS
@@ -70,11 +73,17 @@ class Sent(BaseModel):
     sha256: str  # of all of it
 
 
-class Weights(BaseModel):
-    """Where the weights of an iteration are to be had."""
+class Piece(BaseModel):
+    """Bytes that are to be had under their hash."""
 
     sha256: str
-    size: int  # bytes
+    size: int
+
+
+class Weights(Piece):
+    """Where the weights of an iteration are to be had."""
+
+    change: Piece | None = None  # what leads to them from those of the iteration before
 
 
 class Door:
@@ -142,23 +151,35 @@ class Door:
         answer = self._ask("POST", "/wait", json={"heard": self._notices, "seconds": held})
         self._notices = TypeAdapter(int).validate_json(answer)
 
-    def weights(self, training_id: int, iteration: int) -> bytes | None:
-        """The payload of these weights, or None if they are gone. A download that is cut goes on from there."""
+    def weights(self, training_id: int, iteration: int, after: Callable[[bytes], bytes] | None = None) -> bytes | None:
+        """The payload of these weights, or None if they are gone. A download that is cut goes on from there.
+
+        Args:
+            after: makes the payload of a change, for who has the weights of the iteration before.
+        """
         found = TypeAdapter(Weights | None).validate_json(
             self._ask("POST", f"/trainings/{training_id}/weights/{iteration}")
         )
         if found is None:
             return None
+        if after is not None and found.change is not None:
+            payload = after(self._fetch(found.change))
+            if _sha256(payload) == found.sha256:
+                return payload
+            log.warning("These weights can't be made of what changed, so all of them are fetched.")
+        return self._fetch(found)
+
+    def _fetch(self, wanted: Piece) -> bytes:
         payload = bytearray()
-        while len(payload) < found.size:
+        while len(payload) < wanted.size:
             here = len(payload)
             try:
-                for piece in self._pieces(f"/weights/{found.sha256}", here):
+                for piece in self._pieces(f"/weights/{wanted.sha256}", here):
                     payload += piece
             except StoreUnreachable:
                 if len(payload) == here:  # nothing came: this isn't a cut
                     raise
-        if hashlib.sha256(payload).hexdigest() != found.sha256:
+        if _sha256(payload) != wanted.sha256:
             raise StoreUnreachable(f"The weights came damaged from the class server at {self.place}.")
         return bytes(payload)
 
@@ -177,7 +198,7 @@ class Door:
                 "content-length": str(len(whole) - there),
             }
             self._ask("PUT", where, headers=headers, content=_cut(whole, there))
-        sent = Sent(boot=boot, measures=measures, payload_bytes=len(payload), sha256=hashlib.sha256(whole).hexdigest())
+        sent = Sent(boot=boot, measures=measures, payload_bytes=len(payload), sha256=_sha256(whole))
         answer = self._ask("POST", f"/submissions/{lease_id}", content=sent.model_dump_json(), timeout=STORED_SECONDS)
         return TypeAdapter(Submission).validate_json(answer)
 
@@ -215,6 +236,10 @@ class Door:
         if "certificate verify failed" in said:
             return StoreError(f"{self.place} shows a certificate that isn't your class's: {said}.")
         return StoreUnreachable(f"The class server at {self.place} does not answer: {said}.")
+
+
+def _sha256(whole: bytes | bytearray) -> str:
+    return hashlib.sha256(whole).hexdigest()
 
 
 def _cut(whole: bytes, start: int) -> Iterator[bytes]:

@@ -300,6 +300,7 @@ weights = Table(
     of_training(),
     Column("iteration", Integer, nullable=False),
     Column("payload", LargeBinary, nullable=False),
+    Column("change", LargeBinary),  # of the iteration before, for workers that have that; none where all fetch all
     now("created_at"),
     UniqueConstraint("training_id", "iteration"),
     comment="What workers compute from; the last few iterations.",
@@ -335,6 +336,7 @@ EXTERNAL = (
     ("checks", "payload"),
     ("checks", "trail"),
     ("weights", "payload"),
+    ("weights", "change"),
     ("checkpoints", "payload"),
     ("samples", "png"),
     ("artifacts", "payload"),

@@ -138,11 +138,24 @@ def trainings(connection: Connection) -> dict[int, str]:
     return dict(connection.execute("SELECT id, name FROM student.trainings()").fetchall())
 
 
-def weights(home: Class, training_id: int, iteration: int) -> bytes | None:
-    """The payload of these weights; None when the training has moved on and they are gone."""
+def weights(
+    home: Class, training_id: int, iteration: int, after: Callable[[bytes], bytes] | None = None
+) -> bytes | None:
+    """The payload of these weights; None when the training has moved on and they are gone.
+
+    Args:
+        after: makes it of a change; given by who has the weights of the iteration before. Without a line between, nothing
+            is saved by it.
+    """
     if isinstance(home, Door):
-        return home.weights(training_id, iteration)
+        return home.weights(training_id, iteration, after)
     row = home.execute("SELECT student.weights(%s, %s)", (training_id, iteration), binary=True).fetchone()
+    return row[0] if row else None
+
+
+def weights_change(connection: Connection, training_id: int, iteration: int) -> bytes | None:
+    """What leads from the weights before to these; None if the training announces no changes."""
+    row = connection.execute("SELECT student.weights_change(%s, %s)", (training_id, iteration), binary=True).fetchone()
     return row[0] if row else None
 
 

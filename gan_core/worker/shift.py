@@ -5,27 +5,25 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID, uuid4
-
-import torch
 
 from gan_core.data.images import ImageSet, images_of, require_same_data
 from gan_core.devices.hardware import hardware
 from gan_core.errors import DeviceBroken, GanError, PayloadError, StoreError
-from gan_core.layout import Layout, Vectors
+from gan_core.layout import Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.optimiser import warm_up
 from gan_core.plan import Plan, checked_plan
-from gan_core.policies.codecs import decode, encode
+from gan_core.policies.codecs import encode
 from gan_core.policies.trails import Trail
 from gan_core.store import student
 from gan_core.store.student import Class
 from gan_core.units import Lease, Measures, Submission, Verdict, first_of
 from gan_core.worker.delivery import Delivery
 from gan_core.worker.device_choice import DeviceChoice
+from gan_core.worker.prepared import Prepared
 from gan_core.worker.tally import Tally
 from gan_core.worker.watchdog import Watchdog
 
@@ -41,20 +39,6 @@ HUNG = 60.0  # seconds that computing may still be stuck after its lease was giv
 
 class LeaseLost(Exception):
     """Computing this lease further helps nobody."""
-
-
-@dataclass(slots=True)
-class Prepared:
-    """A training as this machine holds it."""
-
-    name: str
-    plan: Plan
-    layout: Layout
-    images: ImageSet
-    networks: tuple[Networks, ...]  # one a device
-    version: int  # of the plan
-    iteration: int = -1
-    weights: Vectors = field(default_factory=lambda: Vectors(torch.zeros(0), torch.zeros(0)))
 
 
 class Shift:
@@ -301,11 +285,11 @@ class Shift:
             self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two
         training.images = self._delivered(lease) or training.images
         if training.iteration != lease.iteration:
-            payload = self._main.call(lambda c: student.weights(c, lease.training_id, lease.iteration))
+            after = training.after(lease.iteration)
+            payload = self._main.call(lambda c: student.weights(c, lease.training_id, lease.iteration, after))
             if payload is None:
                 return None
-            training.weights = decode(payload, training.layout, training.plan.weights_codec)
-            training.iteration = lease.iteration
+            training.take(lease.iteration, payload)
         return training
 
     def _delivered(self, lease: Lease) -> ImageSet | None:

@@ -65,9 +65,12 @@ def computed(lease, digits, units, **how) -> Vectors:
     return recompute(plan, Networks(plan), digits, units, weights, **how)[0]
 
 
-def finding_of(lease, digits, claimed: Vectors):
+def finding_of(lease, digits, claimed: Vectors, codec="float16"):
+    """Of a contribution that a class would get with this codec."""
     plan, units, weights = lease
-    return check(plan, Networks(plan), digits, units[:2], weights, claimed)
+    layout = layout_of(plan)
+    sent = decode(encode(claimed, layout, codec, units[0].seed), layout, codec)
+    return check(plan.changed(codec=codec), Networks(plan), digits, units[:2], weights, sent)
 
 
 def shortened(unit, share: float):
@@ -175,7 +178,7 @@ def test_where_the_twin_strays_few_numbers_may_be_longer_by_chance_and_many_may_
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("device", ["threads", pytest.param("library", marks=pytest.mark.rehearsal), "bfloat16"])
 def test_honest_results_of_other_devices_and_codecs_are_valid(lease, digits, once, device, codec):
-    plan, units, _ = lease
+    _, units, _ = lease
     if device == "threads":
         torch.set_num_threads(2)
     try:
@@ -183,9 +186,7 @@ def test_honest_results_of_other_devices_and_codecs_are_valid(lease, digits, onc
             result = once(device, lambda: computed(lease, digits, units[:2], blurred=device == "bfloat16"))
     finally:
         torch.set_num_threads(1)
-    layout = layout_of(plan)
-    result = decode(encode(result, layout, codec, units[0].seed), layout, codec)
-    assert finding_of(lease, digits, result).reason == ""
+    assert finding_of(lease, digits, result, codec).reason == ""
 
 
 def test_the_twin_is_rounded_but_takes_every_step(lease, digits):
@@ -256,12 +257,18 @@ CHEATS = {
 def finding_about(lease, digits, once):
     """What is found about a cheat."""
     honest = once("honest", lambda: computed(lease, digits, lease[1][:2]))
-    return lambda cheat: once(cheat, lambda: finding_of(lease, digits, CHEATS[cheat](lease, digits, honest)))
+
+    def finding(cheat: str, codec="float16"):
+        claimed = once(cheat, lambda: CHEATS[cheat](lease, digits, honest))
+        return once(f"{cheat}, {codec}", lambda: finding_of(lease, digits, claimed, codec))
+
+    return finding
 
 
+@pytest.mark.parametrize("codec", ["float16", pytest.param("int4", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("cheat", CHEATS)
-def test_cheats_are_invalid_and_told_why(finding_about, cheat):
-    finding = finding_about(cheat)
+def test_cheats_are_invalid_and_told_why(finding_about, cheat, codec):
+    finding = finding_about(cheat, codec)
     assert not finding.valid
     assert finding.reason.startswith(("its generator part", "its discriminator part"))
 

@@ -6,7 +6,8 @@ import pytest
 from gan_core.networks.models import layout_of
 from gan_core.networks.update import initial_state
 from gan_core.plan import Plan
-from gan_core.policies.codecs import encode, payload_size
+from gan_core.policies.announcements import announce
+from gan_core.policies.codecs import payload_size
 from gan_core.policies.sampling import cut_units
 from gan_core.store import student
 from gan_core.store.coordinator import trainings, unit_queue
@@ -40,7 +41,7 @@ class Class:
     def __init__(self, classroom, connection, plan: Plan, digits) -> None:
         self.connection, self.plan, self.digits, self._iteration, self._position = connection, plan, digits, 0, 0
         layout = layout_of(plan)
-        self.weights = encode(initial_state(plan).weights, layout, plan.weights_codec)
+        self.weights = announce(plan, layout, 0, initial_state(plan).weights, None).payload
         self.id = trainings.create(connection, "test", plan.model_dump(mode="json")).id
         size = payload_size(layout, plan.codec)
         trainings.start(connection, self.id, digits.fingerprint, len(digits), size, self.weights)

@@ -23,6 +23,7 @@ def test_after_20_iterations_the_weights_equal_the_reference_bit_for_bit(classro
         {"codec": "float16"},
         pytest.param({"codec": "int8"}, marks=pytest.mark.slow),
         {"weights_codec": "float16"},
+        {"codec": "int4", "weights_codec": "int4"},
         {"model": "spectral"},
         {"aggregation": "trimmed_mean"},
         pytest.param({"sampler": "stratified"}, marks=pytest.mark.slow),

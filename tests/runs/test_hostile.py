@@ -14,7 +14,8 @@ from gan_core.layout import Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.reference import train_local
-from gan_core.policies.codecs import decode, encode
+from gan_core.policies.announcements import announced
+from gan_core.policies.codecs import encode
 from gan_core.store import student
 from gan_core.store.coordinator import events, unit_queue
 from gan_core.store.viewers import ledger
@@ -38,7 +39,7 @@ class Machine:
         assert lease is not None
         payload = student.weights(self.connection, lease.training_id, lease.iteration)
         assert payload is not None
-        weights = decode(payload, self.layout, self.plan.weights_codec)
+        weights = announced(self.plan, self.layout, payload)
         vectors, measures = contribute(self.plan, self.networks, self.images, lease.units, weights)
         answer = encode(self.spoil(vectors), self.layout, self.plan.codec, lease.units[0].seed)
         assert student.submit(self.connection, lease.id, self.boot, measures, answer).verdict is Verdict.ACCEPTED

@@ -15,7 +15,14 @@ from gan_core.units import Measures, Verdict
 @pytest.fixture
 def plan(tiny):
     return tiny.changed(
-        quorum="auto", images_per_unit=160, target_seconds=0.5, max_units_per_lease=4, iterations=8, lease_seconds=2
+        codec="int4",
+        weights_codec="int4",
+        quorum="auto",
+        images_per_unit=160,
+        target_seconds=0.5,
+        max_units_per_lease=4,
+        iterations=8,
+        lease_seconds=2,
     )
 
 

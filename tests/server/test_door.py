@@ -11,6 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from answering import MEASURES, PAYLOAD, TRAIL, Machine
+from classroom import same_bits
 from doors import DoorServer, door_of
 from poll import wait_until
 from wires import SchoolProxy, Scissors
@@ -18,10 +19,13 @@ from wires import SchoolProxy, Scissors
 from deployments.server.door import database as door_database
 from deployments.server.door import weights
 from gan_core.errors import StoreError, StoreUnreachable
+from gan_core.networks.models import layout_of
 from gan_core.networks.reference import train_local
+from gan_core.policies.codecs import payload_size
 from gan_core.policies.sampling import cut_units
 from gan_core.store import student
 from gan_core.store.coordinator import trainings, unit_queue
+from gan_core.store.door import Door
 from gan_core.units import Verdict
 from gan_core.worker.shift import Shift
 
@@ -58,6 +62,35 @@ def test_a_class_behind_the_door_computes_what_one_machine_computes(classroom, t
         thread.join()
     assert trained.state.weights.generator.equal(train_local(tiny, digits).weights.generator)
     assert sum(shift.tally.images for shift in shifts) == tiny.iterations * tiny.quorum
+
+
+def test_with_4_bits_a_number_each_machine_fetches_a_fraction_and_computes_the_same(
+    classroom, tiny, digits, door, monkeypatch
+):
+    """All of the weights once, then what changed."""
+    plan, fetched = tiny.changed(codec="int4", weights_codec="int4", iterations=6), []
+    real = Door._fetch
+    monkeypatch.setattr(Door, "_fetch", lambda self, wanted: fetched.append(wanted.size) or real(self, wanted))
+    shift = Shift(door.url("ada"), "ada", "cpu", classroom.cache, should_stop=classroom.stop.is_set)
+    thread = threading.Thread(target=shift.run)
+    thread.start()
+    trained = classroom.train(plan)
+    classroom.stop.set()
+    thread.join()
+    assert same_bits(trained.state, train_local(plan, digits))
+    layout = layout_of(plan)
+    assert fetched == [payload_size(layout, "float16")] + 5 * [payload_size(layout, "int4")]
+
+
+def test_a_change_that_doesnt_lead_to_the_weights_is_not_believed(connection, training, door):
+    """Somebody's weights differ from what the class takes them for: all of them are fetched."""
+    connection.execute("UPDATE classgan.weights SET change = 'a change'")
+    home = door.door("ada")
+    assert home.weights(training, 0, lambda change: b"made of " + change) == WEIGHTS
+    connection.execute("UPDATE classgan.weights SET payload = 'made of a change', iteration = 1")
+    assert home.weights(training, 1, lambda change: b"made of " + change) == b"made of a change"
+    kept = {path.read_bytes() for path in (door.folder / "on-the-way" / "weights").iterdir()}
+    assert kept == {WEIGHTS, b"a change", b"made of a change"}
 
 
 def test_whatever_postgresql_answers_comes_through(training, connection, door):

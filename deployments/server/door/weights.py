@@ -9,7 +9,7 @@ from pathlib import Path
 from deployments.server.door.database import Database
 from gan_core.files import write_whole
 from gan_core.store import student
-from gan_core.store.door import Weights
+from gan_core.store.door import Piece, Weights
 
 KEPT = 16  # versions, beside the newest of each training: what somebody still fetches, or computes a second time
 
@@ -35,12 +35,18 @@ class WeightsCache:
         try:
             async with self._reading.setdefault(which, asyncio.Lock()):  # a class asks all at once
                 if which not in self._known:
-                    payload = await self._database.ask(
-                        login, lambda c: student.weights(c, training, iteration), is_large=True, for_all=True
+                    payload, change = await self._database.ask(
+                        login,
+                        lambda c: (
+                            student.weights(c, training, iteration),
+                            student.weights_change(c, training, iteration),
+                        ),
+                        is_large=True,
+                        for_all=True,
                     )
                     if payload is None:
                         return None
-                    self._known[which] = await asyncio.to_thread(self._keep, payload)
+                    self._known[which] = await asyncio.to_thread(self._keep, payload, change)
         finally:
             self._reading.pop(which, None)
         self._known.move_to_end(which)
@@ -49,13 +55,19 @@ class WeightsCache:
 
     def path(self, sha256: str) -> Path | None:
         """The file with these bytes, if it is kept."""
-        kept = any(known.sha256 == sha256 for known in self._known.values())
-        return self._folder / sha256 if kept else None
+        return self._folder / sha256 if sha256 in self._kept() else None
 
-    def _keep(self, payload: bytes) -> Weights:
-        found = Weights(sha256=hashlib.sha256(payload).hexdigest(), size=len(payload))
-        write_whole(self._folder / found.sha256, payload)
-        return found
+    def _kept(self) -> set[str]:
+        return {piece.sha256 for known in self._known.values() for piece in (known, known.change) if piece}
+
+    def _keep(self, payload: bytes, change: bytes | None) -> Weights:
+        whole = self._write(payload)
+        return Weights(sha256=whole.sha256, size=whole.size, change=self._write(change) if change else None)
+
+    def _write(self, content: bytes) -> Piece:
+        piece = Piece(sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+        write_whole(self._folder / piece.sha256, content)
+        return piece
 
     def _drop_old(self) -> None:
         """What was asked for least of late. The newest of a training stays: nobody who cycles through old ones drives it out."""
@@ -63,6 +75,7 @@ class WeightsCache:
         old = [which for which in self._known if which[1] != newest[which[0]]]
         for which in old[: max(0, len(old) - KEPT)]:
             gone = self._known.pop(which)
-            if gone not in self._known.values():
-                with suppress(OSError):  # on Windows, while somebody still fetches it; the next start removes it
-                    (self._folder / gone.sha256).unlink(missing_ok=True)
+            for piece in (gone, gone.change):
+                if piece and piece.sha256 not in self._kept():
+                    with suppress(OSError):  # on Windows, while somebody still fetches it; the next start removes it
+                        (self._folder / piece.sha256).unlink(missing_ok=True)

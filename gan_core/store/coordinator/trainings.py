@@ -172,12 +172,14 @@ def publish(
     images: int,
     position: int,
     payload: bytes,
+    change: bytes = b"",
     refused: str = "",
 ) -> None:
     """Close the iteration and announce the next weights: all of it or nothing. Repeated, it changes nothing.
 
     Args:
         term: of the lead; if it is over, nothing is published.
+        change: what leads from the weights before to these, for those who have them.
         refused: why the iteration's contributions are taken back; `payload` then holds the old weights.
 
     Raises:
@@ -187,9 +189,21 @@ def publish(
     if row and row[0] == iteration + 1 and _weights_are(connection, training_id, iteration + 1, payload):
         return  # it went through, and the connection broke before the answer came
     connection.execute(
-        "SELECT classgan.publish(%s, %s, %s, %s::bigint[], %s, %s, %b, %s, %s)",
-        (training_id, term, iteration, included, images, position, payload, KEPT_WEIGHTS, refused),
+        "SELECT classgan.publish(%s, %s, %s, %s::bigint[], %s, %s, %b, %b, %s, %s)",
+        (training_id, term, iteration, included, images, position, payload, change or None, KEPT_WEIGHTS, refused),
     )
+
+
+def weights(connection: Connection, training_id: int, iteration: int) -> bytes:
+    """The payload of the weights that were announced for this iteration, one of the last few."""
+    row = connection.execute(
+        "SELECT payload FROM classgan.weights WHERE training_id = %s AND iteration = %s",
+        (training_id, iteration),
+        binary=True,
+    ).fetchone()
+    if row is None:
+        raise TrainingError(f"The weights of iteration {iteration} are gone from the database.")
+    return row[0]
 
 
 def _weights_are(connection: Connection, training_id: int, iteration: int, payload: bytes) -> bool:

@@ -82,8 +82,8 @@ KINDS = MappingProxyType(  # what can't change within a training: each one has o
         "model": ("dcgan", "spectral"),
         "loss": ("hinge", "bce"),
         "contribution": ("local_steps", "gradient"),
-        "codec": ("float16", "float32", "int8"),
-        "weights_codec": ("float32", "float16"),
+        "codec": ("float16", "float32", "int8", "int4"),
+        "weights_codec": ("float32", "float16", "int4"),
         "sampler": ("shuffled", "stratified"),
     }
 )

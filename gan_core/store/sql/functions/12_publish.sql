@@ -2,7 +2,7 @@
 -- Called by the coordinator that leads. With a reason in p_refused the contributions are taken back and the weights are the old ones.
 CREATE FUNCTION classgan.publish(
     p_training bigint, p_term integer, p_iteration integer, p_included bigint[], p_images bigint, p_position bigint,
-    p_weights bytea, p_keep integer, p_refused text
+    p_weights bytea, p_change bytea, p_keep integer, p_refused text
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = classgan, pg_temp AS $$
 DECLARE
@@ -74,6 +74,6 @@ BEGIN
         WHERE id = (SELECT max(id) FROM events WHERE training_id = p_training AND kind = now_is::text AND iteration = p_iteration);
     END IF;
 
-    INSERT INTO weights (training_id, iteration, payload) VALUES (p_training, p_iteration + 1, p_weights);
+    INSERT INTO weights (training_id, iteration, payload, change) VALUES (p_training, p_iteration + 1, p_weights, p_change);
     PERFORM classgan.drop_old_weights(p_training, p_keep);
 END $$;

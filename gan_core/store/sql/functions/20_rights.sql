@@ -12,6 +12,7 @@ GRANT EXECUTE ON FUNCTION
     student.read_training(bigint, integer),
     student.trainings(),
     student.weights(bigint, integer),
+    student.weights_change(bigint, integer),
     student.upload_bytes(bigint, uuid),
     student.submit(bigint, uuid, float, float, float, float, float, bytea, bytea, float),
     student.heartbeat(bigint, uuid),
