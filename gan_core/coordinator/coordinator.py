@@ -16,6 +16,7 @@ from gan_core.coordinator import checkpoints
 from gan_core.coordinator.checkpoints import Checkpoints, Snapshot
 from gan_core.coordinator.gates import Gates
 from gan_core.coordinator.leadership import Leadership
+from gan_core.coordinator.pace import quorum_for
 from gan_core.coordinator.plans import ask_for
 from gan_core.coordinator.round import Gathered, Lengths, Round, deadline_after, grace_after
 from gan_core.data.images import advice, images_of, next_units
@@ -194,13 +195,13 @@ class Coordinator:
         if opened := self.link.call(lambda c: unit_queue.opened(c, self.training_id, number)):
             self._opened = opened  # before a pause or a crash; it ends as it began
             return 0
-        speeds = self.link.call(lambda c: unit_queue.speeds(c, self.training_id))
-        quorum, seconds = self.plan.quorum_for(speeds)
+        pace = self.link.call(lambda c: unit_queue.pace(c, self.training_id))
+        quorum, seconds = quorum_for(self.plan, pace)
         is_boxed = self.plan.quorum == "auto"
         units, position = self._left_over(), self.state.position
         wanted = quorum - sum(unit.images for unit in units)
         if is_boxed:
-            most = max(int(SURPLUS * quorum), len(speeds) * self.plan.images_per_unit)
+            most = max(int(SURPLUS * quorum), len(pace.speeds) * self.plan.images_per_unit)
             ahead = self.plan.epochs * len(self.images) - position if self.plan.epochs else most
             wanted = min(wanted + most - quorum, math.ceil(ahead))
         new, position = next_units(self.plan, position, self.images, wanted)
@@ -308,8 +309,7 @@ class Coordinator:
         assert self._aggregate is not None, "gather comes first"
         self._step()
         iteration = self.state.iteration
-        nothing = "" if gathered.images else "no contribution to this iteration was usable"
-        refused = gathered.exploded or nothing
+        refused = gathered.exploded or ("" if gathered.images else "no contribution to this iteration was usable")
         if not refused:
             advance(self.plan, self.state, self._aggregate, self._opened.position)
         self._aggregate = None

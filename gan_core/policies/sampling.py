@@ -116,7 +116,7 @@ def cut_units(
     """
     units: list[WorkUnit] = []
     orders = Orders(plan, images, labels, shards, detail)
-    total, wanted = 0, plan.quorum_for([None])[0] if quorum is None else quorum
+    total, wanted = 0, plan.least_quorum if quorum is None else quorum
     while total < wanted:
         indices = orders.unit_at(position)
         units.append(

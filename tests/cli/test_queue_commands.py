@@ -139,6 +139,8 @@ def test_order_priority_explanation_and_workers(classgan, connection, desk):
     assert "the worker that it needs at least" in classgan("explain", "one")
     assert "the worker that it needs at least" in classgan("explain", "desk")
     assert "neither a training nor a worker called 'nobody'" in classgan("explain", "nobody")
+    classgan("submit", "demo", "--name", "timed", "--set", "quorum=auto", "--set", "target_seconds=7")
+    assert "Its iterations last 7 s, as its plan says." in classgan("explain", "timed")
     assert "desk finishes what it has and gets nothing new" in classgan("workers", "--drain", "desk")
     assert "There is no worker called 'nobody'. Workers here: desk." in classgan("workers", "--undrain", "nobody")
 
@@ -154,6 +156,7 @@ def test_workers_and_reasons_are_there_for_programs_too(classgan, connection, de
         "name": "one",
         "reason": "its turn has come: its coordinator is being started",
         "never": "",
+        "length": "",
         "placements": [
             {"worker": "desk", "student": "instructor", "training": "one", "decided_at": ANY, "ended_at": None,
              "reason": "the worker that it needs at least"}

@@ -4,6 +4,7 @@ from uuid import uuid4
 
 import pytest
 
+from gan_core.coordinator.pace import quorum_for
 from gan_core.plan import Plan
 from gan_core.policies.sampling import cut_units
 from gan_core.presets import preset
@@ -69,7 +70,7 @@ class Class:
 
     def open(self) -> int:
         """Open the next iteration; returns its units."""
-        quorum, seconds = self.plan.quorum_for(unit_queue.speeds(self.connection, self.id))
+        quorum, seconds = quorum_for(self.plan, unit_queue.pace(self.connection, self.id))
         units, self.position = cut_units(self.plan, self.position, 10**6, None, quorum)
         unit_queue.create_units(self.connection, self.id, self.iteration, quorum, self.position, units, seconds)
         return len(units)
@@ -109,7 +110,7 @@ def test_a_round_of_three_fast_machines_does_not_wait_for_a_laptop(connection):
 
 def test_a_laptop_that_nobody_knows_yet_is_waited_for_in_its_first_rounds_only(connection):
     """It has its chance to show what it can; each time that it isn't done, the class knows that it is no faster than that."""
-    plan = preset("better")
+    plan = preset("better").changed(target_seconds=10)
     room = Class(connection, plan, [LAPTOP, *GPUS], unknown=1)
     rounds = [room.round() for _ in range(6)]
     assert sum(rounds[:3]) < 1.2 * LAPTOP_UNIT

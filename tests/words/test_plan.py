@@ -71,13 +71,6 @@ def test_differences_are_told_in_words():
     assert before.differences(before.changed(batch_size=64, quorum="auto")) == "batch_size 32 → 64, quorum 1875 → auto"
 
 
-def test_an_automatic_quorum_is_what_the_machines_compute_in_the_target_time():
-    """10 s: the fast one computes 1,000 images, the slow one 200, the slowest one image; the unknown one begins with a unit."""
-    plan = preset("demo").changed(quorum="auto", images_per_unit=100, target_seconds=10)
-    assert plan.quorum_for([100, 20, 0.1, None]) == (1301, 10)
-    assert plan.quorum_for([]) == (100, 10)  # nobody is there yet: one unit waits for the first
-
-
 @pytest.mark.parametrize("plan", PRESETS.values(), ids=PRESETS.keys())
 def test_a_plan_survives_the_trip_through_json(plan):
     assert checked_plan(plan.model_dump(mode="json")) == plan

@@ -90,15 +90,21 @@ def priority(
 
 @commands.command()
 def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")], as_json: JsonOption = False) -> None:
-    """Explain why a training waits, or why a worker is placed on its training; with the placements of the last days."""
+    """Explain why a training waits and why its iterations last so long, or why a worker is placed on its training; with the
+    placements of the last days.
+    """
+    from gan_core.coordinator.pace import why_so_long
+    from gan_core.plan import checked_plan
     from gan_core.scheduler.outlook import cannot_ever, clock
     from gan_core.scheduler.survey import survey
-    from gan_core.store.coordinator import trainings
+    from gan_core.store.coordinator import trainings, unit_queue
     from gan_core.store.scheduler import placements
 
     with _class() as (connection, rules):
         seen, past = survey(connection, rules), placements.decisions(connection, name)
-        known = any(m.name == name for m in seen.machines) or trainings.find(connection, name) or past
+        training = trainings.find(connection, name)
+        length = why_so_long(checked_plan(training.plan), unit_queue.pace(connection, training.id)) if training else ""
+        known = any(m.name == name for m in seen.machines) or training or past
     if not known:
         raise TrainingError(
             f"There is neither a training nor a worker called {name!r}. `classgan queue` and `classgan workers` list them."
@@ -107,12 +113,14 @@ def explain(name: Annotated[str, typer.Argument(help="A training or a worker.")]
     reason = seen.reason(entry.wanted.id) if entry else ""
     never = cannot_ever(entry.wanted, seen.machines) if entry and not seen.waiting else ""
     if as_json:
-        print_json({"name": name, "reason": reason, "never": never, "placements": past})
+        print_json({"name": name, "reason": reason, "never": never, "length": length, "placements": past})
         return
     if reason:
         say(f"[bold]{name}[/bold] {escape(reason)}.")
     if never and never != reason:
         say(f"{escape(never)}.")
+    if length:
+        say(f"{escape(length)}.")
     table = Listing("from", "to", "worker", "training", "why", folds=["from", "to", "worker", "why"], spare=["to"])
     for d in past:
         ended = clock(d.ended_at) if d.ended_at else "now"

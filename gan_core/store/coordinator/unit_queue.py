@@ -191,9 +191,19 @@ def extend(connection: Connection, training_id: int, iteration: int) -> None:
     connection.execute("SELECT pg_notify('classgan_work', '')")
 
 
-def speeds(connection: Connection, training_id: int) -> list[float | None]:
-    """Images per second of each machine that is at work for this training now; None where nothing was measured yet."""
-    return [
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What was measured of a training's machines."""
+
+    speeds: list[float | None]  # images per second of each that is at work now; None where nothing was measured yet
+    lost: float | None = (
+        None  # seconds of an iteration in which the usual one doesn't compute; of those that close in time
+    )
+
+
+def pace(connection: Connection, training_id: int) -> Pace:
+    """How fast the machines are that are at work for this training now, and what the last five iterations cost beside computing."""
+    speeds = [
         row[0]
         for row in connection.execute(
             "SELECT images_per_second FROM classgan.workers AS w"
@@ -202,6 +212,16 @@ def speeds(connection: Connection, training_id: int) -> list[float | None]:
             (training_id, training_id),
         ).fetchall()
     ]
+    row = connection.execute(
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY greatest(0, lasted - computed)) FROM ("
+        "   SELECT extract(epoch FROM closed_at - closes_at)::float + target_seconds AS lasted, sum(seconds) AS computed"
+        "   FROM (SELECT * FROM classgan.iterations WHERE training_id = %s AND closed_at IS NOT NULL ORDER BY number DESC LIMIT 5) AS i"
+        "   JOIN classgan.contributions AS c ON c.training_id = i.training_id AND c.iteration = i.number"
+        "   WHERE closes_at IS NOT NULL AND verdict IN ('accepted', 'second')"
+        "   GROUP BY i.number, closed_at, closes_at, target_seconds, worker_id) AS each",
+        (training_id,),
+    ).fetchone()
+    return Pace(speeds, row[0] if row else None)
 
 
 def silent_seconds(connection: Connection) -> dict[UUID, float]:

@@ -32,10 +32,10 @@ LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
     SELECT extract(epoch FROM closes_at - clock_timestamp())::float FROM iterations WHERE training_id = p_training AND number = p_iteration
 $$;
 
--- How long an iteration's leases shall take, in seconds: with an automatic quorum, its slowest machine's time for a unit may be the measure.
+-- How long an iteration's leases shall take, in seconds.
 -- Called by a claim, for leases and backups, and when the iteration closes.
 CREATE FUNCTION classgan.planned_seconds(p_training bigint, p_iteration integer) RETURNS float
 LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
-    SELECT coalesce(nullif(i.target_seconds, 0), (t.plan->>'target_seconds')::float)
+    SELECT coalesce(nullif(i.target_seconds, 0), nullif(t.plan->>'target_seconds', 'auto')::float, 10)
     FROM trainings AS t LEFT JOIN iterations AS i ON i.training_id = t.id AND i.number = p_iteration WHERE t.id = p_training
 $$;

@@ -1,0 +1,55 @@
+"""How many images an iteration needs and how long it lasts: from what was measured of the machines, not from what a person guesses."""
+
+from gan_core.plan import Plan
+from gan_core.store.coordinator.unit_queue import Pace
+
+USUAL = 10.0  # seconds of a lease, where nothing was measured or nothing follows from it
+LOSS = 0.05  # share of an iteration that may go into fetching, submitting and waiting
+SHORTEST, LONGEST = 4.0, 300.0  # seconds; in longer ones machines walk too far apart
+
+
+def quorum_for(plan: Plan, pace: Pace) -> tuple[int, float]:
+    """Images that an iteration needs, and the seconds that its leases are sized for.
+
+    With an automatic quorum the iteration closes after these seconds, and the images are what the machines compute until
+    then; one of which nothing was measured begins with a unit.
+    """
+    seconds = seconds_for(plan, pace.lost)
+    if plan.quorum != "auto":
+        return plan.quorum, seconds
+    expected = round(seconds * sum(speed or 0 for speed in pace.speeds))
+    expected += plan.images_per_unit * sum(not speed for speed in pace.speeds)
+    return max(plan.images_per_unit, expected), seconds
+
+
+def seconds_for(plan: Plan, lost: float | None) -> float:
+    """How long a lease, or an iteration that closes in time, shall take.
+
+    Args:
+        lost: seconds of an iteration in which the usual machine doesn't compute; None if nothing was measured.
+    """
+    if plan.target_seconds != "auto":
+        return plan.target_seconds
+    if plan.quorum != "auto" or lost is None:
+        return USUAL
+    return min(LONGEST, max(SHORTEST, lost / LOSS))
+
+
+def why_so_long(plan: Plan, pace: Pace) -> str:
+    """For people: how long the next iteration will last, and why. Empty if that isn't for a clock to say."""
+    if plan.quorum != "auto":
+        return ""
+    seconds = seconds_for(plan, pace.lost)
+    if plan.target_seconds != "auto":
+        return f"Its iterations last {seconds:g} s, as its plan says"
+    if pace.lost is None:
+        return f"Its first iterations last {seconds:g} s: how long transfers take is measured in them"
+    lost = f"its usual machine fetches, submits and waits for {pace.lost:.2g} s of each"
+    limit = (
+        ""
+        if SHORTEST < seconds < LONGEST
+        else "; no shorter ones are made"
+        if seconds == SHORTEST
+        else "; no longer ones are made"
+    )
+    return f"Its iterations last {seconds:.2g} s: {lost}{limit}"
