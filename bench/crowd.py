@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import httpx
 import psutil
 import websockets
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, temporary_settings
 from websockets.asyncio.client import connect as open_socket
 
 from bench.options import Options
@@ -26,14 +28,16 @@ from bench.school import workplace
 from deployments.local.processes import free_port, tree_of
 from deployments.local.stack import LocalStack
 from deployments.prefect_settings import HELD, HOLD
-from deployments.server.class_file import INSTRUCTOR, ClassFile, make
+from deployments.server.class_file import ClassFile, make
 from gan_core.store.engine import connect
 from gan_core.store.logins import issue
-from tasks.background.shifts import POOL, SHIFT
+from tasks.background.shifts import POOL, impatient_client
+from tasks.background.supply_shifts import SECONDS, top_up
 
 BEAT, POLL = 30, 2.0  # seconds between two heartbeats and two polls, as a worker makes them
 JOINING = 20  # machines that say hello at the same moment
 PATIENCE = 120.0  # seconds until everybody must have a shift
+REACH = (PREFECT_API_URL, PREFECT_API_AUTH_STRING, PREFECT_API_SSL_CERT_FILE)
 
 
 @dataclass(slots=True)
@@ -185,9 +189,10 @@ async def crowd(
                 "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
             ).fetchone()
         began = time.perf_counter()
-        await asyncio.to_thread(_make_shifts, stack, len(machines))
+        supply = lives.create_task(asyncio.to_thread(_supply, stack, began + PATIENCE, machines))
         while not all(machine.started_at for machine in machines) and time.perf_counter() < began + PATIENCE:
             await asyncio.sleep(0.1)
+        await supply
         last = max((machine.started_at or time.perf_counter()) for machine in machines)
         for task in tasks:
             task.cancel()
@@ -201,10 +206,14 @@ async def _lasting(report: object) -> None:
         await report  # ty: ignore[invalid-await]
 
 
-def _make_shifts(stack: LocalStack, count: int) -> None:
-    shift = stack._api("GET", f"/deployments/name/{SHIFT}")["id"]
-    for _ in range(count):
-        stack._api("POST", f"/deployments/{shift}/create_flow_run", {"state": {"type": "SCHEDULED"}})
+def _supply(stack: LocalStack, until: float, machines: Sequence[Machine]) -> None:
+    """Shifts as a coordinator makes them, until each machine has one."""
+    environment = stack.environment()
+    where: dict[Any, str] = {s: environment[s.name] for s in REACH if s.name in environment}
+    with temporary_settings(where), impatient_client() as client:
+        while not all(machine.started_at for machine in machines) and time.perf_counter() < until:
+            top_up(client)
+            time.sleep(SECONDS)
 
 
 def run(options: Options) -> Section:
@@ -243,7 +252,7 @@ def run(options: Options) -> Section:
         ratio="cores",
         rows=tuple(rows),
         notes=(
-            f"Login `{INSTRUCTOR}` makes one shift after the other; until all have one, that is most of the time.",
+            "Shifts are made as a coordinator makes them. *Until all have a shift*: each machine takes its run, and says that it runs.",
             "The crowd itself runs on the same cores. *Asking every 2 s* is what workers did before polls were held; they too are answered from one look at Prefect.",
         ),
     )

@@ -27,6 +27,7 @@ SERVER = {
     "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P2D",  # ten of them a task: nobody looks at older ones
     "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",  # a shift that waits for a worker isn't late
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_API_DEFAULT_LIMIT": "10000",  # rows of an answer: by itself 200, and a class has more machines
 }
 
 # Short polls make the class quick.

@@ -1,11 +1,13 @@
 """How many images an iteration needs and how long it lasts: from what was measured of the machines, not from what a person guesses."""
 
+import math
+
 from gan_core.plan import Plan
 from gan_core.store.coordinator.unit_queue import Pace
 
 USUAL = 10.0  # seconds of a lease, where nothing was measured or nothing follows from it
-LOSS = 0.05  # share of an iteration that may go into fetching, submitting and waiting
-SHORTEST, LONGEST = 4.0, 300.0  # seconds; in longer ones machines walk too far apart
+BALANCED = 20.0  # seconds of an iteration that loses one: 95 % are computed
+SHORTEST, LONGEST = 4.0, 300.0  # seconds
 
 
 def quorum_for(plan: Plan, pace: Pace) -> tuple[int, float]:
@@ -25,6 +27,9 @@ def quorum_for(plan: Plan, pace: Pace) -> tuple[int, float]:
 def seconds_for(plan: Plan, lost: float | None) -> float:
     """How long a lease, or an iteration that closes in time, shall take.
 
+    What is lost costs the less, the longer an iteration is, and what machines walk apart from each other costs the more:
+    lost / T + T / τ is least at T = √(lost · τ).
+
     Args:
         lost: seconds of an iteration in which the usual machine doesn't compute; None if nothing was measured.
     """
@@ -32,7 +37,7 @@ def seconds_for(plan: Plan, lost: float | None) -> float:
         return plan.target_seconds
     if plan.quorum != "auto" or lost is None:
         return USUAL
-    return min(LONGEST, max(SHORTEST, lost / LOSS))
+    return min(LONGEST, max(SHORTEST, BALANCED * math.sqrt(lost)))
 
 
 def why_so_long(plan: Plan, pace: Pace) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
+from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
@@ -21,6 +22,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 POOL = "students"
 SHIFT = "gradient-compute/shift"
+BULK = 100  # runs that Prefect's server makes at once
 OF = "shift of "  # a run is called so, with its worker's name
 
 # The same flow in pods; `classgan kubernetes pool` makes pool and deployment.
@@ -59,6 +61,25 @@ def runs_of(
 def runs_of_shifts(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
     """The shifts of students' machines in one of these states."""
     return runs_of(client, SHIFT, *states)
+
+
+def count_shifts(client: SyncPrefectClient, *states: StateType) -> int:
+    """How many of them there are."""
+    return client.count_flow_runs(
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[_deployment(client)])),
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states)))),
+    )
+
+
+def create_shifts(client: SyncPrefectClient, number: int, name: str) -> None:
+    """So many that wait for a machine. Prefect's client knows no way to make several at once, its server does."""
+    path = f"/deployments/{_deployment(client)}/create_flow_run/bulk"
+    for made in range(0, number, BULK):
+        client.request("POST", path, json=[{"name": name}] * min(BULK, number - made))  # ty: ignore[invalid-argument-type]
+
+
+def _deployment(client: SyncPrefectClient) -> UUID:
+    return client.read_deployment_by_name(SHIFT).id
 
 
 def runs_of_pods(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:

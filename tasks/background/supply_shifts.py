@@ -12,7 +12,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
 from tasks.background.crash_vanished import crash, tell_lost, vanished_shifts
-from tasks.background.shifts import SHIFT, impatient_client, online_workers, runs_of_shifts
+from tasks.background.shifts import count_shifts, create_shifts, impatient_client, online_workers, runs_of_shifts
 from tasks.background.supply_pods import top_up_pods
 
 log = logging.getLogger("classgan.supply")
@@ -101,11 +101,8 @@ def top_up(client: SyncPrefectClient) -> int:
     """Create the shifts that are missing now; returns how many."""
     online = online_workers(client)
     # A run that is taken and never begins waits for nobody: who hoards such runs must not keep the others without one.
-    waiting, taken = (
-        runs_of_shifts(client, StateType.SCHEDULED),
-        runs_of_shifts(client, StateType.PENDING, StateType.RUNNING),
-    )
-    missing = max(LEAD, len(online) - len(taken)) - len(waiting)
-    for _ in range(missing):
-        client.create_flow_run_from_deployment(client.read_deployment_by_name(SHIFT).id, name=WAITING)
-    return max(0, missing)
+    taken = count_shifts(client, StateType.PENDING, StateType.RUNNING)
+    waiting = count_shifts(client, StateType.SCHEDULED)
+    missing = max(0, max(LEAD, len(online) - taken) - waiting)
+    create_shifts(client, missing, WAITING)
+    return missing

@@ -22,10 +22,10 @@ def test_an_automatic_quorum_is_what_the_machines_compute_in_the_target_time():
     ("lost", "seconds", "why"),
     [
         (None, 10, "measured in them"),
-        (0.01, 4, "for 0.01 s of each; no shorter ones"),  # a local class
-        (0.5, 10, "for 0.5 s of each"),
-        (1.1, 22, "for 1.1 s of each"),  # 20 Mbit/s up
-        (30.0, 300, "no longer ones"),  # hundreds, all at the instructor's line
+        (0.01, 4, "for 0.01 s of each; no shorter ones"),  # a class on one machine
+        (1.0, 20, "for 1 s of each"),  # 100 Mbit/s
+        (4.0, 40, "for 4 s of each"),  # 10 Mbit/s
+        (400.0, 300, "no longer ones"),
     ],
 )
 def test_an_iteration_is_as_short_as_transfers_allow(lost, seconds, why):

@@ -35,6 +35,14 @@ class PlayedPrefect:
         run = SimpleNamespace(id=uuid4(), name=name, state_type=StateType.SCHEDULED)
         self.runs[run.id] = run
 
+    def request(self, method: str, path: str, *, json: list[dict[str, str]]) -> None:
+        assert path.endswith("/create_flow_run/bulk")
+        for wanted in json:
+            self.create_flow_run_from_deployment(None, name=wanted["name"])
+
+    def count_flow_runs(self, **asked) -> int:
+        return len(self.read_flow_runs(**asked))
+
     def read_flow_runs(self, *, flow_run_filter, **asked: object) -> list[SimpleNamespace]:
         return [run for run in self.runs.values() if run.state_type in flow_run_filter.state.type.any_]
 

@@ -202,7 +202,9 @@ class Pace:
 
 
 def pace(connection: Connection, training_id: int) -> Pace:
-    """How fast the machines are that are at work for this training now, and what the last five iterations cost beside computing."""
+    """How fast the machines are that are at work for this training now, and what the last five iterations cost beside computing.
+    Not the first one: there machines had too little to do, since nobody knew how fast they are.
+    """
     speeds = [
         row[0]
         for row in connection.execute(
@@ -215,7 +217,7 @@ def pace(connection: Connection, training_id: int) -> Pace:
     row = connection.execute(
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY greatest(0, lasted - computed)) FROM ("
         "   SELECT extract(epoch FROM closed_at - closes_at)::float + target_seconds AS lasted, sum(seconds) AS computed"
-        "   FROM (SELECT * FROM classgan.iterations WHERE training_id = %s AND closed_at IS NOT NULL ORDER BY number DESC LIMIT 5) AS i"
+        "   FROM (SELECT * FROM classgan.iterations WHERE training_id = %s AND number > 0 AND closed_at IS NOT NULL ORDER BY number DESC LIMIT 5) AS i"
         "   JOIN classgan.contributions AS c ON c.training_id = i.training_id AND c.iteration = i.number"
         "   WHERE closes_at IS NOT NULL AND verdict IN ('accepted', 'second')"
         "   GROUP BY i.number, closed_at, closes_at, target_seconds, worker_id) AS each",
