@@ -95,7 +95,8 @@ class MachineProcess:
             self._channel.send("go")
 
     def send(self, number: int) -> None:
-        os.kill(self.pid, number)
+        with suppress(ProcessLookupError):  # it may have ended by itself just now
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """As if the machine had lost its power."""
