@@ -20,11 +20,11 @@ from bench.school import workplace
 from gan_core.data.images import ImageSet, open_images
 from gan_core.layout import PARTS, Part, Vectors
 from gan_core.networks.models import Networks, layout_of
-from gan_core.networks.recomputation import recompute
+from gan_core.networks.recomputation import recompute, sent, unrounded
 from gan_core.networks.reference import train_local
 from gan_core.networks.update import initial_state
-from gan_core.plan import CodecName, Plan
-from gan_core.policies.codecs import decode, encode
+from gan_core.plan import Plan
+from gan_core.policies.codecs import CODECS
 from gan_core.policies.sampling import cut_units
 from gan_core.policies.trails import Answer, Trail, compare
 from gan_core.policies.validation import Likeness, Track, alike, check_probability, edges, judge
@@ -35,6 +35,7 @@ HONEST_RUNS, HONEST_RESULTS, FIRST = 1_000, 100, 20  # the extra work counts aft
 CHEAT_RUNS, WITHIN = 100, 30  # results until a cheat must be found
 SMALL = {"data": "digits", "image_size": 32, "channels": 1, "mirror": False, "latent_dim": 64}
 SMALL |= {"generator_width": 16, "discriminator_width": 16}
+FINELY = ("honest: 2 threads", "honest: bfloat16")  # what is judged with the codecs that round little, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,6 @@ def results_of(setting: Setting, images: ImageSet) -> tuple[dict[str, Vectors], 
     def compute(unit: WorkUnit = unit, weights: Vectors = setting.weights, blurred: bool = False) -> Vectors:
         return recompute(plan, networks, images, [unit], weights, blurred)[0]
 
-    def through(codec: CodecName, vectors: Vectors) -> Vectors:
-        return decode(encode(vectors, layout, codec, unit.seed), layout, codec)
-
     def part_of(share: float, blurred: bool) -> Vectors:
         batches = max(1, round(share * unit.images / plan.batch_size))
         return compute(replace(unit, indices=unit.indices[: batches * plan.batch_size]), blurred=blurred)
@@ -174,11 +172,8 @@ def results_of(setting: Setting, images: ImageSet) -> tuple[dict[str, Vectors], 
     stretched.generator[spec.start : spec.stop] *= 2
     results = {
         "honest: 2 threads": honest,
-        "honest: 2 threads, float16 codec": through("float16", honest),
-        "honest: 2 threads, int8 codec": through("int8", honest),
         "honest: another library": foreign,
         "honest: bfloat16": blurred,
-        "honest: bfloat16, int8 codec": through("int8", blurred),
         "honest: bfloat16, another library": foreign_blurred,
         "cheat: noise of the right length": as_long(
             Vectors(
@@ -202,25 +197,32 @@ def pool_of(images: ImageSet, quick: bool) -> dict[str, Kind]:
     pool: dict[str, Kind] = {}
     for setting in settings_of(images, quick):
         plan, unit = setting.plan, setting.units[0]
-        _, track = recompute(plan, Networks(plan), images, [unit], setting.weights)
+        ours, track = recompute(plan, Networks(plan), images, [unit], setting.weights)
         blurred, _ = recompute(plan, Networks(plan), images, [unit], setting.weights, blurred=True)
         layout = layout_of(plan)
-        twin = alike(blurred, track, layout)
         results, trails = results_of(setting, images)
         # A cheat is given the best trail there is: what it sends must still hold what the others walked.
-        honest = {
-            "1 thread": Answer(results["honest: 2 threads"], trail_of(setting, track)),  # its trail is what counts
-            "another library": Answer(results["honest: another library"], trails["another library"]),
-            "bfloat16": Answer(results["honest: bfloat16"], trails["bfloat16"]),
+        others = {
+            "1 thread": (results["honest: 2 threads"], trail_of(setting, track)),  # its trail is what counts
+            "another library": (results["honest: another library"], trails["another library"]),
+            "bfloat16": (results["honest: bfloat16"], trails["bfloat16"]),
         }
-        for name, vectors in results.items():
-            kind, likeness = pool.setdefault(name, Kind()), alike(vectors, track, layout)
-            device = next((known for known in sorted(trails, key=len, reverse=True) if known in name), "2 threads")
-            answer = Answer(vectors, trails[device])
-            kind.agreed += [compare(plan, layout, [unit], (answer, other)).agree for other in honest.values()]
-            at_once = judge(likeness).valid
-            kind.likenesses.append(likeness)
-            kind.verdicts.append((at_once or judge(likeness, twin).valid, not at_once))
+        for codec in CODECS:
+            its = plan.changed(codec=codec)
+            twin = alike(unrounded(its, [unit], sent(its, [unit], blurred), ours), track, layout)
+            honest = [Answer(sent(its, [unit], vectors), trail) for vectors, trail in others.values()]
+            for name, vectors in results.items():
+                if codec in ("float16", "int8") and name not in FINELY:
+                    continue  # between the two others, in every way
+                kind = pool.setdefault(name if codec == "float32" else f"{name}, {codec}", Kind())
+                claimed = sent(its, [unit], vectors)
+                likeness = alike(unrounded(its, [unit], claimed, ours), track, layout)
+                device = next((known for known in sorted(trails, key=len, reverse=True) if known in name), "2 threads")
+                answer = Answer(claimed, trails[device])
+                kind.agreed += [compare(plan, layout, [unit], (answer, other)).agree for other in honest]
+                at_once = judge(likeness).valid
+                kind.likenesses.append(likeness)
+                kind.verdicts.append((at_once or judge(likeness, twin).valid, not at_once))
     return pool
 
 

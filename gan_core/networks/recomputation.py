@@ -55,28 +55,29 @@ def check(
     claimed: Vectors,
     on_batch: Beat = lambda: None,
 ) -> Finding:
-    """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation.
-
-    A few bits a number round off more than devices differ by. So what the codec rounds off of our own result is taken from
-    theirs: it was rounded with the same random numbers, and nearly all of it the same way.
-    """
+    """Whether this may be the honest contribution of a lease. The blurred twin is only computed before an accusation."""
     plan = exact(plan)
     layout = layout_of(plan)
     ours, path = recompute(plan, networks, images, units, weights, on_batch=on_batch)
-    rounded = _minus(_sent(plan, units, ours), ours)
-    likeness = alike(_minus(claimed, rounded), path, layout)
+    likeness = alike(unrounded(plan, units, claimed, ours), path, layout)
     finding = judge(likeness)
     if finding.valid:
         return finding
     twin, _ = recompute(plan, networks, images, units, weights, blurred=True, on_batch=on_batch)
-    return judge(likeness, alike(_minus(_sent(plan, units, twin), rounded), path, layout))
+    return judge(likeness, alike(unrounded(plan, units, sent(plan, units, twin), ours), path, layout))
 
 
-def _sent(plan: Plan, units: Sequence[WorkUnit], vectors: Vectors) -> Vectors:
-    """What arrives of a contribution."""
+def sent(plan: Plan, units: Sequence[WorkUnit], vectors: Vectors) -> Vectors:
+    """What arrives of a lease's contribution: rounded by the plan's codec."""
     layout = layout_of(plan)
     return decode(encode(vectors, layout, plan.codec, units[0].seed), layout, plan.codec)
 
 
-def _minus(one: Vectors, other: Vectors) -> Vectors:
-    return Vectors(*(one.part(part) - other.part(part) for part in PARTS))
+def unrounded(plan: Plan, units: Sequence[WorkUnit], claimed: Vectors, ours: Vectors) -> Vectors:
+    """What arrived, without what the codec rounds off of our own result.
+
+    A few bits a number round off more than devices differ by. But theirs was rounded with the same random numbers, and
+    nearly all of it the same way.
+    """
+    rounded = sent(plan, units, ours)
+    return Vectors(*(claimed.part(part) - (rounded.part(part) - ours.part(part)) for part in PARTS))
