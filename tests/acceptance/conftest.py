@@ -65,7 +65,11 @@ def story(school: School, plan: Plan) -> TrainingRecord:
     )  # few enough that none is left out
     told = TrainingRecord("story", plan, school.start("story", plan))
     school.await_success(told.name)
-    wait_until(lambda: school.stack.run_state(told.run)[0] == "Completed", 60, "the run's end")
+    wait_until(
+        lambda: school.stack.run_state(told.run)[0] == "Completed",
+        300,
+        "the run's end: what is drawn, evaluated and checked after the last iteration",
+    )
     return told
 
 

@@ -74,7 +74,9 @@ def test_it_ends_with_pictures_and_a_figure_after_a_killed_one_and_though_port_4
             taken.bind(("127.0.0.1", 4200))
             taken.listen()
         demo = start(place, *ENDLESS)
-        wait_until(lambda: any("--name ada" in process for process in left_behind(place)), 120, "ada's worker")
+        wait_until(
+            lambda: any("--name ada" in process for process in left_behind(place)), 300, "ada's worker: a first start"
+        )
         demo.kill()
         demo.wait()
         assert left_behind(place)

@@ -60,6 +60,8 @@ def fill(browser: WebDriver, label: str, value: str) -> None:
     """Type it as often as the page needs: one that is still drawing itself may take a field away in the middle."""
     path = f"//label[starts-with(normalize-space(.), '{label} ')]/following::*[self::input or self::textarea][1]"
 
+    find(browser, path)  # the page may still be loading
+
     def typed() -> bool:
         with suppress(StaleElementReferenceException):
             field = find(browser, path)
@@ -116,7 +118,8 @@ def test_a_training_is_started_from_the_form_and_its_samples_are_seen(school, br
         "iterations": 4,
     }
 
-    (run,) = school.stack._api("POST", "/flow_runs/filter", {"flow_runs": {"name": {"any_": ["train from-the-form"]}}})
+    # If the server was slow to answer, the form was sent twice, and the second run stood by.
+    run, *_ = school.stack._api("POST", "/flow_runs/filter", {"flow_runs": {"name": {"any_": ["train from-the-form"]}}})
     wait_until(lambda: school.stack.run_state(run["id"])[0] == "Completed", 120, "the run's end")
 
     def tasks() -> set[str]:

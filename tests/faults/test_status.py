@@ -62,7 +62,7 @@ def test_each_situation_has_its_own_sentence_and_next_step(school, short, classg
     asleep.send(signal.SIGSTOP)
     other.send(signal.SIGSTOP)  # or it would take over before anybody could look
     school.ask("UPDATE classgan.coordinators SET last_seen = now() - interval '11 seconds' WHERE leads RETURNING 1")
-    school.ask("UPDATE classgan.coordinators SET last_seen = now() WHERE NOT leads RETURNING 1")
+    school.ask("UPDATE classgan.coordinators SET last_seen = now() + interval '1 minute' WHERE NOT leads RETURNING 1")
     says(classgan, "life", f"its coordinator ({place}) has been silent for", "stands by and takes over within seconds")
     for machine in (other, asleep):
         machine.send(signal.SIGCONT)

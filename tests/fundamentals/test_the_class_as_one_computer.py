@@ -35,19 +35,20 @@ def test_a_closed_laptop_loses_its_unit_to_the_next_machine(classroom, tiny, dig
 def test_a_machine_may_join_late(classroom, tiny, digits):
     with classroom.working(1):
         classroom.train(tiny, until=1)
-        with psycopg.connect(classroom.url, autocommit=True) as connection:
-            late = classroom.shift("late")
-            import threading
+    classroom.stop.clear()
+    with classroom.working(0), psycopg.connect(classroom.url, autocommit=True) as connection:
+        late = classroom.shift("late")
+        import threading
 
-            thread = threading.Thread(target=late.run)
-            thread.start()
-            wait_until(
-                lambda: connection.execute("SELECT count(*) FROM classgan.workers").fetchone()[0] == 2,
-                what="the late machine",
-            )
-            trained = classroom.train(tiny.changed(iterations=8))
-            classroom.stop.set()
-            thread.join()
+        thread = threading.Thread(target=late.run)
+        thread.start()
+        wait_until(
+            lambda: connection.execute("SELECT count(*) FROM classgan.workers").fetchone()[0] == 2,
+            what="the late machine",
+        )
+        trained = classroom.train(tiny.changed(iterations=8))
+        classroom.stop.set()
+        thread.join()
     assert torch.equal(
         trained.state.weights.generator, train_local(tiny.changed(iterations=8), digits).weights.generator
     )

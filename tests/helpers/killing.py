@@ -9,9 +9,11 @@ import psutil
 def kill_tree(root: int) -> None:
     """kill -9 for a process and everything below it."""
     process = psutil.Process(root)
-    for each in [process, *process.children(recursive=True)]:
+    below = process.children(recursive=True)
+    for each in [process, *below]:
         with suppress(psutil.NoSuchProcess):
             each.kill()
+    psutil.wait_procs(below, timeout=30)  # while one of PostgreSQL's writes its last, no new PostgreSQL can start
 
 
 def engines(worker: subprocess.Popen) -> list[psutil.Process]:

@@ -91,7 +91,8 @@ def test_processes_that_a_killed_stack_did_not_note_are_ended_but_not_whoever_st
     (home / "stack.json").write_text(json.dumps({"processes": [], "mark": mark, "sockets": str(tmp_path / "none")}))
     script = (
         "import psutil, subprocess, sys; from pathlib import Path; from deployments.local.stack import LocalStack\n"
-        "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "left = subprocess.Popen([sys.executable, '-c', 'print(flush=True); import time; time.sleep(600)'], stdout=subprocess.PIPE)\n"
+        "left.stdout.readline()\n"  # a process that is being made has no environment yet
         "LocalStack(Path(sys.argv[1]), Path(sys.argv[1]))._end_leftovers()\n"
         "print('still here;', 'left' if psutil.pid_exists(left.pid) else 'ended')"
     )
@@ -114,10 +115,12 @@ def test_a_run_is_gone_when_no_process_here_bears_its_id_unless_another_machine_
     run.labels["prefect.worker.name"] = "instructor"
     assert is_gone(run)
     process = subprocess.Popen(
-        [sys.executable, "-S", "-c", "input()"],
+        [sys.executable, "-S", "-c", "input('ready\\n')"],
         env={**os.environ, "PREFECT__FLOW_RUN_ID": str(run.id)},
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
+    assert process.stdout.readline() == b"ready\n"  # a process that is being made has no environment yet
     assert not is_gone(run)
     process.communicate(b"\n")
     assert is_gone(run)

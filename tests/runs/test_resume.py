@@ -100,12 +100,12 @@ def test_a_machine_with_other_images_gives_its_units_back_and_says_why(classroom
     from gan_core.worker import shift as shift_module
 
     monkeypatch.setattr(shift_module, "PAUSE_AFTER_FAULT", 0.01)
-    shift = classroom.shift("odd")
     with Coordinator(classroom.url, "test", tiny, classroom.cache) as training:
         training.create_units()
         with psycopg.connect(classroom.url, autocommit=True) as connection:
             connection.execute("UPDATE classgan.trainings SET data_fingerprint = 'feedfeedfeedfeed'")
-            shift.run(max_seconds=1)
+            told = "SELECT message <> '' FROM classgan.workers"
+            classroom.shift("odd", should_stop=lambda: (connection.execute(told).fetchone() or [False])[0]).run()
             assert connection.execute("SELECT count(*) FROM classgan.units WHERE state = 'open'").fetchone() == (3,)
             message = connection.execute("SELECT message FROM classgan.workers").fetchone()[0]
     assert "feedfeedfeedfeed" in message

@@ -167,10 +167,12 @@ def coordinator(channel: Connection, hold: Phase | None, url: str, name: str, pl
     from gan_core.coordinator import leadership
     from gan_core.coordinator.coordinator import Coordinator
     from gan_core.errors import Finished, LeadLost
+    from gan_core.networks.optimiser import warm_up
     from gan_core.store.coordinator import trainings
 
     torch.set_num_threads(1)
-    leadership.BEAT, leadership.SILENT = 0.5, 3.0  # a standby's patience is short here
+    warm_up(plan)  # seconds that a coordinator's first training takes, and none that follows
+    leadership.BEAT, leadership.SILENT = 0.5, 6.0  # a standby's patience is short here
     gate, publish = Gate(channel, hold), trainings.publish
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
