@@ -93,6 +93,7 @@ def test_every_function_that_is_not_for_students_is_shut(mallory, instructor):
             "read_training",
             "trainings",
             "weights",
+            "weights_change",
             "upload_bytes",
             "submit",
             "heartbeat",
@@ -219,6 +220,8 @@ def test_nobody_has_hundreds_of_machines(training, mallory):
 
 
 def test_connections_are_counted_per_student(classroom, mallory, instructor):
+    theirs = "SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'mallory'"
+    wait_until(lambda: instructor.execute(theirs).fetchone()[0], 30, "the end of the sessions of tests before")
     mine = []
     try:
         for _ in range(CONNECTIONS - 1):  # and the fixture's

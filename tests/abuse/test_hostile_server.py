@@ -267,7 +267,7 @@ def test_a_redirect_leads_nowhere(attack):
         elsewhere = f"http://127.0.0.1:{other.port}"
         server = attack(
             poison,
-            until=lambda server: asks(server, polls) >= 2,
+            until=lambda server: asks(server, polls) >= 2 and "WEBSOCKET" in [method for method, _, _ in server.asked],
             prepare=lambda server: setattr(server, "elsewhere", elsewhere),
         )
         assert asks(server, polls) >= 1

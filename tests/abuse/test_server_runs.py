@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 from gated import SECRETS, SHUT
+from poll import wait_until
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
@@ -183,7 +184,8 @@ def test_who_takes_runs_and_never_begins_them_keeps_nobody_else_without(gate):
     with temporary_settings(mine), get_client(sync_client=True) as client:
         assert top_up(client) == 1
         assert top_up(client) == 0
-    (found,) = gate.call("ada", "POST", "/work_pools/students/get_scheduled_flow_runs", {}).json()
+    polled = lambda: gate.call("ada", "POST", "/work_pools/students/get_scheduled_flow_runs", {}).json()  # noqa: E731
+    (found,) = wait_until(polled, 20, "the other run")
     for run in (*hoarded, found["flow_run"]["id"]):
         gate.end(run)
 

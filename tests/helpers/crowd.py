@@ -81,7 +81,8 @@ def fill(
         {"id": row.id, "k": answers_for},
     )
     connection.execute(
-        "INSERT INTO classgan.coordinators (id, training_id, place, leads) VALUES (gen_random_uuid(), %s, 'desk.school.example, process 1', true)",
+        "INSERT INTO classgan.coordinators (id, training_id, place, leads, last_seen)"
+        " VALUES (gen_random_uuid(), %s, 'desk.school.example, process 1', true, now() + interval '1 hour')",  # there as long as a test takes
         (row.id,),
     )
     for kind, text in (

@@ -56,7 +56,10 @@ class DoorServer:
         """For requests that no machine of ours would make."""
         url = self.url(login)
         return httpx.Client(
-            base_url=f"https://127.0.0.1:{self.port}{PREFIX}", auth=(login, self.secrets[login]), verify=Door(url).trust
+            base_url=f"https://127.0.0.1:{self.port}{PREFIX}",
+            auth=(login, self.secrets[login]),
+            verify=Door(url).trust,
+            timeout=60,
         )
 
     def start(self) -> None:
@@ -87,7 +90,11 @@ class DoorServer:
         )
         self._thread = threading.Thread(target=self._server.run, name="class server")
         self._thread.start()
-        wait_until(lambda: self._server.started and self.app._logins._students is not None, 20, "the class server")
+        wait_until(
+            lambda: self._server.started and self.app._logins._students is not None and self.app._door._notices.heard,
+            20,
+            "the class server",
+        )
 
     def stop(self) -> None:
         self._server.should_exit = True

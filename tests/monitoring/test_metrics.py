@@ -208,7 +208,7 @@ def test_a_database_that_hangs_holds_nobody_up():
 
     def hang() -> bytes:
         reading.append(1)
-        release.wait(5)  # should it be waited for after all
+        release.wait(60)  # should it be waited for after all
         return b"classgan_up 1.0\n"
 
     given = Scrapes(hang, hash_of("s"), patience=0.05)
@@ -268,7 +268,7 @@ def test_served_here_they_are_for_this_machine_only(classgan, crowd, monkeypatch
     server, _ = wait_until(lambda: started and started[0], 20, "the server")
     try:
         assert server.server_address[0] == "127.0.0.1"
-        answer = httpx.get(f"http://127.0.0.1:{server.server_port}/metrics")
+        answer = httpx.get(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60)
         assert value(metrics_in(answer.content), "classgan_training_iteration", training="faces") == 30
     finally:
         server.shutdown()

@@ -32,6 +32,7 @@ def prefect(gate: Gate) -> Iterator[SyncPrefectClient]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_each_of_230_machines_gets_a_shift(gate, prefect):
     for number in range(MACHINES):
         body = {"name": f"machine {number}", "heartbeat_interval_seconds": 300}

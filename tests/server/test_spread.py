@@ -85,7 +85,7 @@ def test_what_is_the_same_for_all_is_asked_once_and_again_after_a_refusal(monkey
     """A class that starts together reads the same pool, deployment and flow hundreds of times."""
     app = Busy()
     monkeypatch.setattr(runs, "PAUSES", (0.0,))
-    monkeypatch.setattr(requests, "SHARED", 0.05)
+    monkeypatch.setattr(requests, "SHARED", 60.0)
 
     async def ask() -> list[int]:
         inner = Inner(app, "a:b")
@@ -96,10 +96,9 @@ def test_what_is_the_same_for_all_is_asked_once_and_again_after_a_refusal(monkey
 
         assert set(await asyncio.gather(*(pool() for _ in range(50)))) == {200}
         assert app.asked == 1
-        await asyncio.sleep(0.06)
+        monkeypatch.setattr(requests, "SHARED", -1.0)  # its time is over
         assert await pool() == 200
         assert app.asked == 2
-        await asyncio.sleep(0.06)
         monkeypatch.setattr(Busy, "broken", True)
         first = await pool()
         monkeypatch.setattr(Busy, "broken", False)

@@ -63,17 +63,18 @@ def test_who_does_not_wait_is_told_how_it_is_now_and_who_waits_is_told_in_the_en
     assert answer == []
     assert seconds >= 0.3
     pool.scheduled = ["run"]
-    assert given([asyncio.run(ask(0))[0]]) == ["run"]
+    assert given([asyncio.run(ask(20))[0]]) == ["run"]
 
 
 def test_a_shift_that_nobody_took_is_offered_again_a_little_later(pool, monkeypatch):
-    monkeypatch.setattr(waiting, "OFFERED", 0.2)
+    monkeypatch.setattr(waiting, "OFFERED", 60.0)
     pool.scheduled = ["run"]
 
     async def two() -> list[list[dict]]:
         open_polls = Waiting(Inner(pool, "a:b"))
-        first = await open_polls.shift_for("ada", 0)
-        return [first, await open_polls.shift_for("grace", 0), await open_polls.shift_for("grace", 20)]
+        first, at_once = await open_polls.shift_for("ada", 20), await open_polls.shift_for("grace", 0)
+        open_polls._offered.clear()  # the time is over in which ada could have taken it
+        return [first, at_once, await open_polls.shift_for("grace", 20)]
 
     first, at_once, later = asyncio.run(two())
     assert (given([first]), at_once, given([later])) == (["run"], [], ["run"])

@@ -56,7 +56,8 @@ def close_in(connection, seconds: float) -> None:
     connection.execute("UPDATE classgan.iterations SET closes_at = now() + make_interval(secs => %s)", (seconds,))
 
 
-def test_a_lease_says_how_long_its_round_goes_on_and_holds_more_than_can_be_done(training, ada):
+def test_a_lease_says_how_long_its_round_goes_on_and_holds_more_than_can_be_done(connection, training, ada):
+    close_in(connection, 60)
     lease = ada.claim()
     assert 55 < lease.seconds_left <= 60
     assert len(lease.units) == 3  # 2.4, and a fifth more
@@ -108,7 +109,7 @@ def test_units_of_odd_sizes_are_cut_where_their_batches_end(connection, training
 def test_shortly_before_its_end_a_round_hands_nothing_out(connection, training, ada):
     close_in(connection, 7)
     assert ada.claim() is None
-    close_in(connection, 10)
+    close_in(connection, 20)
     assert len(ada.claim().units) == 1
 
 

@@ -233,10 +233,10 @@ def test_workers_are_woken_when_there_is_work_and_the_coordinator_when_there_is_
 
 def test_a_machines_speed_is_what_the_databases_clock_saw(connection, training, machine):
     lease = student.claim(connection, *machine)
-    connection.execute("UPDATE classgan.leases SET claimed_at = now() - interval '4 seconds'")
+    connection.execute("UPDATE classgan.leases SET claimed_at = now() - interval '400 seconds'")
     student.submit(connection, lease.id, machine[1], MEASURES, PAYLOAD)  # it says 1 second
     assert connection.execute("SELECT images_per_second FROM classgan.workers").fetchone()[0] == pytest.approx(
-        4, rel=0.05
+        0.04, rel=0.05
     )
 
 
@@ -249,11 +249,11 @@ def overdue(connection, training, machine, other):
     for _ in range(2):
         lease = student.claim(connection, *other)
         student.submit(connection, lease.id, other[1], MEASURES, PAYLOAD)
-    connection.execute("UPDATE classgan.workers SET images_per_second = 16")  # a second for each unit
+    connection.execute("UPDATE classgan.workers SET images_per_second = 1")  # 16 seconds for each unit
     slow = student.claim(connection, *machine)
     assert student.claim(connection, *other) is None  # not overdue yet
     connection.execute(
-        "UPDATE classgan.leases SET claimed_at = now() - interval '5 seconds', leased_until = now() + interval '1 hour' WHERE id = %s",
+        "UPDATE classgan.leases SET claimed_at = now() - interval '80 seconds', leased_until = now() + interval '1 hour' WHERE id = %s",
         (slow.id,),
     )
     backup = student.claim(connection, *other)
@@ -264,7 +264,7 @@ def overdue(connection, training, machine, other):
 def test_an_idle_worker_backs_an_overdue_lease_up_once(connection, overdue, machine):
     third = uuid4()
     worker = student.register(connection, "third", third, "cpu", {})
-    connection.execute("UPDATE classgan.workers SET images_per_second = 16")
+    connection.execute("UPDATE classgan.workers SET images_per_second = 1")
     assert student.claim(connection, worker, third) is None
     assert "desk" in events.latest(connection)[-1].text
 

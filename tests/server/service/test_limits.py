@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from gated import SECRETS
 from hypothesis import HealthCheck, given, settings
+from poll import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -17,13 +18,17 @@ def test_nobody_keeps_more_than_8_requests_open(service):
     tag = service.ask_as("alan", "GET", "/trainings/watched").headers["etag"]
 
     def poll(_: int) -> httpx.Response:
-        return service.ask_as("alan", "GET", "/trainings/watched", params={"since": tag, "wait": 4})
+        return service.ask_as("alan", "GET", "/trainings/watched", params={"since": tag, "wait": 20})
 
-    with ThreadPoolExecutor(12) as threads:
-        answers = threads.map(poll, range(12))
+    def look() -> int:
+        return service.ask_as("alan", "GET", "/trainings/watched").status_code
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = threads.map(poll, range(8))
+        wait_until(lambda: look() == 429, 20, "all eight to be open")
         assert service.ok("instructor", "GET", "/trainings/watched")["state"] == "queued"
-        statuses = sorted(answer.status_code for answer in answers)
-    assert statuses == [304] * 8 + [429] * 4
+        assert [answer.status_code for answer in answers] == [304] * 8
+    assert look() == 200
 
 
 def test_a_body_of_2_megabytes_is_refused(service):
@@ -50,7 +55,9 @@ def test_the_description_is_complete_and_nothing_of_it_breaks_the_server(service
     tried = 0
     for operation in (result.ok() for result in schema.get_all_operations()):
 
-        @settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(
+            max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        )
         @given(case=operation.as_strategy() | operation.as_strategy(GenerationMode.NEGATIVE))
         def call(case):
             case.call_and_validate(auth=auth, timeout=60, checks=checks)
