@@ -137,7 +137,7 @@ class Plan(BaseModel):
         Annotated[float, Field(gt=0, le=3_600)] | Literal["auto"],
         Field(
             description="Target length of a lease, in seconds: each machine gets as many units as it computes in about this time. `auto`: 10; "
-            "with `quorum: auto` 20 times the root of what the usual machine loses to transfers and waits, 4 to 300: of 20 s it computes for 19.",
+            "with `quorum: auto` 25 times the root of what the usual machine loses to transfers and waits, 4 to 300: of 25 s it computes for 24.",
         ),
     ] = "auto"
     max_units_per_lease: Annotated[int, Field(ge=1, le=1_000, description="Most units in one lease.")] = 16

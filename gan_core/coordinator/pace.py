@@ -6,7 +6,7 @@ from gan_core.plan import Plan
 from gan_core.store.coordinator.unit_queue import Pace
 
 USUAL = 10.0  # seconds of a lease, where nothing was measured or nothing follows from it
-BALANCED = 20.0  # seconds of an iteration that loses one: 95 % are computed
+BALANCED = 25.0  # seconds of an iteration that loses one: 96 % are computed
 SHORTEST, LONGEST = 4.0, 300.0  # seconds
 
 

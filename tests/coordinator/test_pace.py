@@ -23,8 +23,8 @@ def test_an_automatic_quorum_is_what_the_machines_compute_in_the_target_time():
     [
         (None, 10, "measured in them"),
         (0.01, 4, "for 0.01 s of each; no shorter ones"),  # a class on one machine
-        (1.0, 20, "for 1 s of each"),  # 100 Mbit/s
-        (4.0, 40, "for 4 s of each"),  # 10 Mbit/s
+        (1.0, 25, "for 1 s of each"),  # 100 Mbit/s
+        (4.0, 50, "for 4 s of each"),  # 10 Mbit/s
         (400.0, 300, "no longer ones"),
     ],
 )

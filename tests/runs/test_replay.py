@@ -48,13 +48,14 @@ def test_a_class_in_which_everything_happens_gives_the_weights_that_its_ledger_s
     told = Measures(images=10**6, seconds=1, g_loss=1, d_loss=1, d_real_accuracy=0.5, d_fake_accuracy=0.5)
     with Coordinator(classroom.url, "test", plan, classroom.cache) as training, classroom.working(2):
         mallory, hedy = Machine(classroom.url, "mallory", "desk"), Machine(classroom.url, "hedy", "desk")
+        mine = dead = None
         while not training.is_done:
             number = training.state.iteration
             training.create_units()
-            if number == 1:
-                mine = mallory.claim()
-                student.submit(mallory.connection, mine.id, mallory.boot, told, spoiled(connection, mine))
-            if number == 2:
+            if number and mine is None:  # whoever comes late to a round of half a second finds nothing
+                if mine := mallory.claim():
+                    student.submit(mallory.connection, mine.id, mallory.boot, told, spoiled(connection, mine))
+            elif number and dead is None:
                 dead = hedy.claim()
             if number == 3:
                 trainings.want_plan(
@@ -62,6 +63,7 @@ def test_a_class_in_which_everything_happens_gives_the_weights_that_its_ledger_s
                 )
             training.publish(training.gather())
         training.finish()
+        assert dead is not None
         answer = student.submit(hedy.connection, dead.id, hedy.boot, told, spoiled(connection, dead))
         assert answer.verdict is Verdict.LATE
     ask = lambda query: connection.execute(query).fetchall()  # noqa: E731
