@@ -1,5 +1,6 @@
 """A round that closes in time: a machine hands in what it has computed by then, and the rest goes back. Each image is learned from once."""
 
+import psycopg
 import pytest
 from answering import MEASURES, PAYLOAD, TRAIL, streak
 
@@ -111,6 +112,19 @@ def test_shortly_before_its_end_a_round_hands_nothing_out(connection, training, 
     assert ada.claim() is None
     close_in(connection, 20)
     assert len(ada.claim().units) == 1
+
+
+@pytest.mark.parametrize("seconds", [7, 60])
+def test_what_goes_back_wakes_machines_only_while_they_can_have_it(connection, training, ada, database, seconds):
+    """At the end of a round all machines hand in at the same moment: were each of them woken by each, 120 would ask 14,400 times."""
+    lease = ada.claim()
+    close_in(connection, seconds)
+    with psycopg.connect(database, autocommit=True) as ear:
+        ear.execute("LISTEN classgan_work")
+        assert hand_in(ada, lease, UNIT).verdict is Verdict.ACCEPTED
+        connection.execute("NOTIFY classgan_work, 'the last'")
+        heard = next(ear.notifies(timeout=30, stop_after=1)).payload
+    assert heard == ("the last" if seconds == 7 else "")
 
 
 def test_of_a_machine_whose_time_is_over_nobody_takes_a_backup(connection, training, ada, machine_of):
