@@ -49,12 +49,5 @@ def why_so_long(plan: Plan, pace: Pace) -> str:
         return f"Its iterations last {seconds:g} s, as its plan says"
     if pace.lost is None:
         return f"Its first iterations last {seconds:g} s: how long transfers take is measured in them"
-    lost = f"its usual machine fetches, submits and waits for {pace.lost:.2g} s of each"
-    limit = (
-        ""
-        if SHORTEST < seconds < LONGEST
-        else "; no shorter ones are made"
-        if seconds == SHORTEST
-        else "; no longer ones are made"
-    )
-    return f"Its iterations last {seconds:.2g} s: {lost}{limit}"
+    limit = {SHORTEST: "; no shorter ones are made", LONGEST: "; no longer ones are made"}.get(seconds, "")
+    return f"Its iterations last {seconds:.0f} s: its usual machine fetches, submits and waits for {pace.lost:.2f} s of each{limit}"

@@ -1,9 +1,9 @@
 """Asks Prefect for its runs: shifts, and those of other deployments."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from uuid import UUID
+from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
@@ -49,13 +49,18 @@ def runs_of(
     client: SyncPrefectClient, name: str, *states: StateType, ended_after: datetime | None = None
 ) -> list[FlowRun]:
     """The runs of this deployment, FLOW/NAME, in one of these states."""
+    return client.read_flow_runs(**_which(client, name, states, ended_after))
+
+
+def _which(
+    client: SyncPrefectClient, name: str, states: Sequence[StateType], ended_after: datetime | None = None
+) -> dict[str, Any]:
     deployment = client.read_deployment_by_name(name).id
     which = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
     if ended_after is not None:
         which.end_time = FlowRunFilterEndTime(after_=ended_after)
-    return client.read_flow_runs(
-        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])), flow_run_filter=which
-    )
+    of = DeploymentFilter(id=DeploymentFilterId(any_=[deployment]))
+    return {"deployment_filter": of, "flow_run_filter": which}
 
 
 def runs_of_shifts(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
@@ -65,21 +70,15 @@ def runs_of_shifts(client: SyncPrefectClient, *states: StateType) -> list[FlowRu
 
 def count_shifts(client: SyncPrefectClient, *states: StateType) -> int:
     """How many of them there are."""
-    return client.count_flow_runs(
-        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[_deployment(client)])),
-        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states)))),
-    )
+    return client.count_flow_runs(**_which(client, SHIFT, states))
 
 
 def create_shifts(client: SyncPrefectClient, number: int, name: str) -> None:
     """So many that wait for a machine. Prefect's client knows no way to make several at once, its server does."""
-    path = f"/deployments/{_deployment(client)}/create_flow_run/bulk"
-    for made in range(0, number, BULK):
-        client.request("POST", path, json=[{"name": name}] * min(BULK, number - made))  # ty: ignore[invalid-argument-type]
-
-
-def _deployment(client: SyncPrefectClient) -> UUID:
-    return client.read_deployment_by_name(SHIFT).id
+    if number:
+        path = f"/deployments/{client.read_deployment_by_name(SHIFT).id}/create_flow_run/bulk"
+        for made in range(0, number, BULK):
+            client.request("POST", path, json=[{"name": name}] * min(BULK, number - made))  # ty: ignore[invalid-argument-type]
 
 
 def runs_of_pods(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:

@@ -23,9 +23,9 @@ def test_an_automatic_quorum_is_what_the_machines_compute_in_the_target_time():
     [
         (None, 10, "measured in them"),
         (0.01, 4, "for 0.01 s of each; no shorter ones"),  # a class on one machine
-        (1.0, 25, "for 1 s of each"),  # 100 Mbit/s
-        (4.0, 50, "for 4 s of each"),  # 10 Mbit/s
-        (400.0, 300, "no longer ones"),
+        (1.0, 25, "last 25 s: its usual machine fetches, submits and waits for 1.00 s of each"),  # 100 Mbit/s
+        (4.0, 50, "for 4.00 s of each"),  # 10 Mbit/s
+        (400.0, 300, "last 300 s: its usual machine fetches, submits and waits for 400.00 s of each; no longer ones"),
     ],
 )
 def test_an_iteration_is_as_short_as_transfers_allow(lost, seconds, why):

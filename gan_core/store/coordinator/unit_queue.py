@@ -196,9 +196,8 @@ class Pace:
     """What was measured of a training's machines."""
 
     speeds: list[float | None]  # images per second of each that is at work now; None where nothing was measured yet
-    lost: float | None = (
-        None  # seconds of an iteration in which the usual one doesn't compute; of those that close in time
-    )
+    # Seconds of an iteration in which the usual one doesn't compute; None where no iteration has closed in time.
+    lost: float | None = None
 
 
 def pace(connection: Connection, training_id: int) -> Pace:
