@@ -204,12 +204,12 @@ def test_a_run_of_a_deployment_made_a_moment_ago_is_a_shift():
         ours, other = uuid.uuid4(), uuid.uuid4()
         there[f"/deployments/name/{CLUSTER_SHIFT}"] = {"id": "pods"}
         there[f"/flow_runs/{ours}"], there[f"/flow_runs/{other}"] = (
-            {"deployment_id": "pods"},
-            {"deployment_id": "train"},
+            {"id": str(ours), "state": None, "deployment_id": "pods"},
+            {"id": str(other), "state": None, "deployment_id": "train"},
         )
-        assert await shifts.owner(ours) == CLUSTER_LOGIN
+        await shifts.require_own(CLUSTER_LOGIN, ours)
         with pytest.raises(Refused, match="No such shift"):
-            await shifts.owner(other)
+            await shifts.require_own(CLUSTER_LOGIN, other)
 
     asyncio.run(story())
 

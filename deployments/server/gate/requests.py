@@ -17,7 +17,7 @@ import httpx
 
 from deployments.prefect_settings import HOLD
 from deployments.server.gate.logins import Person
-from deployments.server.gate.runs import OPEN_RUNS, Inner, Refused, Shifts
+from deployments.server.gate.runs import OPEN, OPEN_RUNS, SIGNED, Inner, Refused, Shifts
 from deployments.server.gate.values import at, harmless, is_uuid, machine_name, run_name, seconds, text
 from deployments.server.gate.waiting import Waiting
 from tasks.background.shifts import POOL
@@ -194,31 +194,35 @@ class StudentApi:
             state["name"] = asked["name"]
         if is_uuid(transition := at(asked, "state_details", "transition_id")):
             state["state_details"] = {"transition_id": transition}
-        if state["type"] == "PENDING":
+        if state["type"] in SIGNED:
             state["message"] = f"Taken by {ask.login}."
-            if run["state_type"] == "SCHEDULED":
-                if await self._shifts.is_of_pods(run):
-                    return _abort("This shift is for a pod: the cluster's worker takes it.")
-                return await self._take(ask, state)
-        owner = await self._shifts.owner(ask.id)
-        if owner != ask.login and state["type"] == "PENDING":
-            return _abort("Somebody else has taken this run.")  # two workers saw it: that is ordinary
-        await self._shifts.require_own(ask.login, ask.id)
+        if state["type"] == "PENDING" and run["state_type"] == "SCHEDULED":
+            if await self._shifts.is_of_pods(run):
+                return _abort("This shift is for a pod: the cluster's worker takes it.")
+            return await self._take(ask, state)
+        if await self._shifts.owner(run) != ask.login:
+            if state["type"] == "PENDING":
+                return _abort("Somebody else has taken this run.")  # two workers saw it: that is ordinary
+            raise Refused(403, "This run isn't yours.")
         if run["state_type"] == "SCHEDULED":
             return _abort("The run is scheduled anew. Take it first.")
-        return await self._pass(ask, "POST", f"/flow_runs/{ask.id}/set_state", {"state": state})
+        answer = await self._pass(ask, "POST", f"/flow_runs/{ask.id}/set_state", {"state": state})
+        if answer.status in (200, 201) and at(json.loads(answer.content), "state", "type") not in OPEN:
+            self._shifts.ended(ask.id)
+        return answer
 
     async def _take(self, ask: Ask, state: dict[str, Any]) -> Answer:
         # By this very name: then Prefect refuses the second of two who saw the run as scheduled.
         state["name"] = "Pending"
         async with self._shifts.claiming(ask.login):
-            if len(await self._shifts.open_runs(ask.login)) >= OPEN_RUNS:
+            has_many = len(await self._shifts.open_runs(ask.login)) >= OPEN_RUNS
+            if has_many and len(await self._shifts.open_runs(ask.login, now=True)) >= OPEN_RUNS:
                 return _abort(f"You have {OPEN_RUNS} open runs, as many as a student may. End one first.")
             if not ask.person.claims.take():
                 return _abort("You took many runs in a short time. Wait a little.")
             answer = await self._pass(ask, "POST", f"/flow_runs/{ask.id}/set_state", {"state": state})
             if answer.status in (200, 201) and json.loads(answer.content)["status"] == "ACCEPT":
-                self._shifts.remember(ask.id, ask.login)
+                self._shifts.took(ask.login, ask.id)
         return answer
 
     # What a run leaves behind
