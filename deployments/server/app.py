@@ -41,10 +41,12 @@ from deployments.server.gate.logins import (
     credential_of,
     split_credential,
     while_in,
+    with_authorization,
 )
-from deployments.server.gate.requests import Answer, StudentApi
+from deployments.server.gate.requests import POLL, Answer, StudentApi
 from deployments.server.gate.runs import Inner, Refused, Shifts
 from deployments.server.gate.scrapes import METRICS, Scrapes
+from deployments.server.gate.waiting import while_there
 from deployments.server.service.app import service_app
 from deployments.server.service.parameters import PREFIX, WHO
 from deployments.server.service.problems import MEDIA, problem
@@ -61,11 +63,13 @@ BODY_BYTES = 1_000_000  # of a student's request; a full batch of logs has a few
 BODY_SECONDS = 30.0  # for it to arrive
 LOGIN_SECONDS = 10.0  # for a websocket's first frame
 IN_FLIGHT = 32  # HTTP requests of a student's at once
+POLLS = 64  # of a student's held open beside them: two a machine, for one that came back is still there for a moment
 AT_DOOR = 128  # the same, of shifts: four a machine, of which one waits for work
 AT_SERVICE = 8  # the same, for one that is asked of the service: long polls look at the database each second
 SOCKETS = 64  # of a student's: three a worker and two a running shift
 FAILED_SECONDS = 1.0  # that a wrong secret waits for its answer
 FAILED_WAITING = 64  # of those at once; more are answered at once, since waiting costs memory
+PASSING = (425, 429)  # statuses for which a websocket may come again
 OPEN_TO_ALL = ("/api/health", "/api/ready")
 NOT_UI = ("/docs", "/redoc", "/openapi.json", "/classgan", METRICS)
 
@@ -148,7 +152,7 @@ class ClassServer:
     async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
         if (path in OPEN_TO_ALL and method == "GET") or _is_ui(path, method):
-            await self._app(_with_authorization(scope, None), receive, send)
+            await self._app(with_authorization(scope, None), receive, send)
             return
         given = credential_of(scope["headers"])
         scrapes = self._scrapes if (path, method) == (METRICS, "GET") else None
@@ -170,7 +174,7 @@ class ClassServer:
         elif person.is_instructor and scrapes:
             await _reply(send, await scrapes.answer())
         elif person.is_instructor:
-            await self._app(_with_authorization(scope, self._inner.authorization), receive, send)
+            await self._app(with_authorization(scope, self._inner.authorization), receive, send)
         else:
             await while_in(person, send, partial(self._serve_student, person, scope, receive), refuse)
 
@@ -188,19 +192,23 @@ class ClassServer:
         await _reply(send, _refusal(path, 401, said))
 
     async def _serve_student(self, person: Person, scope: Any, receive: Receive, send: Send) -> None:
-        if person.in_flight >= IN_FLIGHT or not person.requests.take():
+        is_poll = POLL.fullmatch(scope["path"]) is not None
+        is_full = person.polls >= POLLS if is_poll else person.in_flight >= IN_FLIGHT
+        if is_full or not person.requests.take():
             busy = {"detail": "These are more requests than a worker makes. Wait a little."}
             await _reply(send, Answer.json(429, busy, (b"retry-after", b"2")))
             return
-        person.in_flight += 1
+        person.polls, person.in_flight = person.polls + is_poll, person.in_flight + (not is_poll)
         try:
             body = await self._read_body(scope, receive)
-            answer = await self._students.answer(person, scope["method"], scope["path"], scope["headers"], body)
+            answering = self._students.answer(person, scope["method"], scope["path"], scope["headers"], body)
+            answer = await (while_there(receive, answering) if is_poll else answering)
         except Refused as refused:
             answer = Answer.json(refused.status, {"detail": refused.detail}, (b"connection", b"close"))
         finally:
-            person.in_flight -= 1
-        await _reply(send, answer)
+            person.polls, person.in_flight = person.polls - is_poll, person.in_flight - (not is_poll)
+        if answer is not None:
+            await _reply(send, answer)
 
     async def _serve_shift(self, app: App, person: Person, scope: Any, receive: Receive, send: Send) -> None:
         """What a shift asks of the class. Bodies are as long as contributions; the door itself limits them."""
@@ -210,7 +218,7 @@ class ClassServer:
             return
         person.at_door += 1
         try:
-            await app({**_with_authorization(scope, None), WHO: person.login}, receive, send)
+            await app({**with_authorization(scope, None), WHO: person.login}, receive, send)
         except Exception as fault:
             if self._faults.take():
                 log.error("A request of %s's failed: %s", person.login, scope["path"][:200], exc_info=fault)
@@ -219,7 +227,7 @@ class ClassServer:
 
     async def _serve(self, service: App, person: Person, scope: Any, receive: Receive, send: Send) -> None:
         """What is asked of trainings, by anybody."""
-        inside = {**_with_authorization(scope, None), WHO: person.login}
+        inside = {**with_authorization(scope, None), WHO: person.login}
         if not person.is_instructor and (person.in_flight >= AT_SERVICE or not person.requests.take()):
             slow = problem(429, "Too many requests. Wait 2 seconds, then try again.", headers={"Retry-After": "2"})
             await slow(inside, receive, send)
@@ -262,7 +270,7 @@ class ClassServer:
             await send({"type": "websocket.close", "code": 1008})
             return
         session = _Session(self, scope["path"], receive)
-        inside = _with_authorization(scope, self._inner.authorization)
+        inside = with_authorization(scope, self._inner.authorization)
         inner = asyncio.ensure_future(self._app(inside, session.receive, send))
         watch = asyncio.ensure_future(session.until_over())
         try:
@@ -270,8 +278,10 @@ class ClassServer:
             if not inner.done():
                 inner.cancel()
                 await asyncio.wait({inner}, timeout=5)
+                why = watch.result()
+                code = 1011 if why.status in PASSING else 1008  # after which a worker tries no more
                 with suppress(Exception):  # it may have ended meanwhile, or never have been accepted
-                    await send({"type": "websocket.close", "code": 1008, "reason": watch.result()})
+                    await send({"type": "websocket.close", "code": code, "reason": why.detail})
             if inner.done() and not inner.cancelled() and (fault := inner.exception()):
                 log.info("A websocket to %s ended: %r", scope["path"], fault)
         finally:
@@ -287,21 +297,22 @@ class _Session:
         self._server, self._path, self._receive = server, path, receive
         self._person: Person | None = None
         self._student: StudentSocket | None = None
-        self._came_in, self._over, self._reason = asyncio.Event(), asyncio.Event(), ""
+        self._came_in, self._over = asyncio.Event(), asyncio.Event()
+        self._why: Refused | None = None
 
-    async def until_over(self) -> str:
+    async def until_over(self) -> Refused:
         """Returns the reason once the socket has to be closed."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._came_in.wait(), LOGIN_SECONDS)
         if self._person is None:
-            return self._reason or "Nobody logged in."
+            return self._why or Refused(401, "Nobody logged in.")
         ends = [asyncio.ensure_future(event.wait()) for event in (self._over, self._person.out)]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
-        return self._reason or "This login is no longer valid."
+        return self._why or Refused(401, "This login is no longer valid.")
 
     def leave(self) -> None:
         if self._person is not None:
@@ -325,7 +336,7 @@ class _Session:
             except Refused as refused:
                 if refused.status == 503:
                     continue  # what it needed to know can't be asked now: this frame is lost, the next may be better
-                await self._end(refused.detail)
+                await self._end(refused)
 
     async def _log_in(self, message: Message) -> Message:
         server = self._server
@@ -336,7 +347,7 @@ class _Session:
         except (ValueError, RecursionError, AttributeError) as exc:
             raise Refused(401, "The first frame is not a login.") from exc
         except NotReadyYet as exc:
-            raise Refused(401, "The class server has just started.") from exc
+            raise Refused(425, "The class server has just started.") from exc
         if person is None:
             raise Refused(401, "The login is wrong.")
         if not person.is_instructor:
@@ -348,8 +359,8 @@ class _Session:
         self._came_in.set()
         return {"type": "websocket.receive", "text": json.dumps({"type": "auth", "token": server._inner_secret})}
 
-    async def _end(self, reason: str) -> None:
-        self._reason = reason
+    async def _end(self, why: Refused) -> None:
+        self._why = why
         self._over.set()
         self._came_in.set()
         await asyncio.Event().wait()  # until this socket's task is cancelled
@@ -377,11 +388,6 @@ def _is_ui(path: str, method: str) -> bool:
     """Static files, the page, and `/ui-settings`: what a browser needs before it can show the login form."""
     is_api = path == "/api" or path.startswith("/api/")
     return method in ("GET", "HEAD") and not is_api and not path.startswith(NOT_UI)
-
-
-def _with_authorization(scope: Any, authorization: str | None) -> Any:
-    kept = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
-    return {**scope, "headers": kept + ([(b"authorization", authorization.encode())] if authorization else [])}
 
 
 async def _reply(send: Send, answer: Answer) -> None:

@@ -24,6 +24,7 @@ from deployments.server.gate.logins import Logins
 from gan_core.store.migrate import add_student
 
 REFUSED = 1008  # a websocket's code for "policy violation": closed on purpose, not a server that never answers
+AGAIN_LATER = 1011  # "internal error": a worker of Prefect's comes again, which it never does after the other one
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -264,8 +265,9 @@ def test_websockets_are_counted_and_their_frames_limited(gate):
     with ExitStack() as open_sockets:
         for _ in range(SOCKETS):
             open_sockets.enter_context(gate.socket("mallory", "/events/in"))
-        with pytest.raises(ConnectionClosed):
+        with pytest.raises(ConnectionClosed) as closed:
             open_sockets.enter_context(gate.socket("mallory", "/events/in"))
+        assert closed.value.rcvd.code == AGAIN_LATER
         with gate.socket("grace", "/events/in"):
             pass
 

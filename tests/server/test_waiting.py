@@ -8,7 +8,7 @@ import pytest
 
 from deployments.server.gate import waiting
 from deployments.server.gate.runs import Inner, Refused
-from deployments.server.gate.waiting import Waiting
+from deployments.server.gate.waiting import Waiting, while_there
 
 
 class Pool:
@@ -104,3 +104,24 @@ def test_an_outage_is_told_to_all_who_wait_so_that_they_ask_again(pool):
         return await asyncio.gather(*(open_polls.shift_for("ada", 20) for _ in range(3)), return_exceptions=True)
 
     assert [type(answer) for answer in asyncio.run(ask())] == [Refused] * 3
+
+
+def test_a_machine_that_vanished_is_offered_nothing(pool):
+    """Its poll was the oldest: whoever came after it would wait for what nobody takes."""
+
+    async def lesson() -> list:
+        open_polls, left = Waiting(Inner(pool, "a:b")), asyncio.Event()
+
+        async def receive() -> dict:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        ghost = asyncio.create_task(while_there(receive, open_polls.shift_for("ada", 20)))
+        while not pool.looks:
+            await asyncio.sleep(0.001)
+        left.set()
+        assert await ghost is None
+        pool.scheduled = ["run"]
+        return await open_polls.shift_for("grace", 20)
+
+    assert given([asyncio.run(lesson())]) == ["run"]

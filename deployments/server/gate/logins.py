@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.types import Message, Send
 
@@ -59,7 +60,8 @@ class Person:
     claims: Bucket = field(default_factory=lambda: Bucket(0.2, 32))  # a shift lasts minutes
     shifts: Bucket = field(default_factory=lambda: Bucket(50, 500))  # what 32 machines at work ask of the class
     at_door: int = 0  # requests of theirs
-    in_flight: int = 0  # HTTP requests
+    in_flight: int = 0  # HTTP requests, but for polls
+    polls: int = 0  # that are held open
     sockets: int = 0
     machines: set[str] = field(default_factory=set)  # names of workers seen
     out: asyncio.Event = field(default_factory=asyncio.Event)  # set when they may no longer be here
@@ -199,6 +201,12 @@ def credential_of(headers: list[tuple[bytes, bytes]]) -> tuple[str, str] | None:
         return split_credential(base64.b64decode(token.strip(), validate=True).decode())
     except (binascii.Error, UnicodeDecodeError):
         return None
+
+
+def with_authorization(scope: Any, authorization: str | None) -> Any:
+    """An ASGI scope with this authorization header instead of whatever it has."""
+    kept = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
+    return {**scope, "headers": kept + ([(b"authorization", authorization.encode())] if authorization else [])}
 
 
 def split_credential(text: str) -> tuple[str, str]:

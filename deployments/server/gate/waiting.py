@@ -3,9 +3,13 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
+
+from starlette.types import Receive
 
 from deployments.prefect_settings import HELD
 from deployments.server.gate.runs import Inner, Refused
@@ -14,7 +18,9 @@ from tasks.background.shifts import POOL
 LOOK = 0.5  # seconds between two looks at Prefect, however many wait
 OFFERED = 5.0  # seconds that a shift is kept for whom it was offered to; a worker takes it within one
 PREFETCH = timedelta(seconds=10)  # a shift is offered so long before it is due
-MOST = 200  # that Prefect tells at once
+MOST = 1_000  # that are asked for at once: what was offered and isn't taken yet comes first, and must not hide the rest
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
@@ -91,3 +97,27 @@ class Waiting:
         for poll in self._polls:
             if not poll.answer.done():
                 poll.answer.set_exception(refused)
+
+
+async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
+    """What comes of this work; None, and its end, if whoever asked has gone: a shift that is offered to nobody is lost for a while.
+
+    Args:
+        receive: of the request, whose body was read.
+    """
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return await working
+    finally:
+        leaving.cancel()
+        working.cancel()  # changes nothing if it is done
+    with suppress(asyncio.CancelledError):
+        await working
+    return None
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
