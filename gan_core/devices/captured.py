@@ -3,16 +3,25 @@
 On other devices the same step runs as it is.
 """
 
+import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from gan_core.devices.hardware import in_words, is_out_of_memory
+
+log = logging.getLogger("classgan.devices")
+
 WARM_UP = 3  # runs before recording, in which kernels are chosen and optimisers make their memory
 AHEAD = 8  # steps that may be started before the first of them is done: enough to keep the GPU busy
 
 Step = Callable[..., None]
+Recorded = tuple[torch.cuda.CUDAGraph, list[Tensor]]
+
+_recording = threading.Lock()  # PyTorch records one graph at a time in a process
 
 
 def is_recorded(device: torch.device) -> bool:
@@ -30,41 +39,70 @@ class Captured:
 
     def __init__(self, step: Step, device: torch.device) -> None:
         self._step, self._device = step, device
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
-        self._started: deque[torch.cuda.Event] = deque()
+        self._graphs: dict[int, Recorded | None] = {}  # by batch size; None: this step can't be recorded
+        self._started: deque[torch.cuda.Event | torch.mps.Event] = deque()
 
     def record(self, tensors: Sequence[Tensor]) -> None:
-        """Record the step for batches of this size, with these tensors, unless that was done. Runs it, too."""
-        if not is_recorded(self._device) or len(tensors[0]) in self._graphs:
-            return
-        held, graph = list(tensors), torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device):  # streams are those of the current one, which is the first GPU elsewhere
-            aside = torch.cuda.Stream(self._device)
-            aside.wait_stream(torch.cuda.current_stream(self._device))
-            with torch.cuda.stream(aside):
-                for _ in range(WARM_UP):
-                    self._step(*held)
-            torch.cuda.current_stream(self._device).wait_stream(aside)
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # another thread may use another GPU
+        """Record the step for batches of this size, with these tensors, unless that was done. Runs it, too.
+
+        Raises:
+            RuntimeError: by the device, which has too little memory or doesn't compute at all.
+        """
+        size = len(tensors[0])
+        if is_recorded(self._device) and size not in self._graphs:
+            with _recording, torch.cuda.device(self._device):  # streams are those of the current GPU
+                self._graphs[size] = self._recorded(list(tensors))
+
+    def _recorded(self, held: list[Tensor]) -> Recorded | None:
+        here, aside, graph = (
+            torch.cuda.current_stream(self._device),
+            torch.cuda.Stream(self._device),
+            torch.cuda.CUDAGraph(),
+        )
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
                 self._step(*held)
-        self._graphs[len(held[0])] = graph, held
+        here.wait_stream(aside)
+        try:
+            # On a stream of this GPU: PyTorch's own belongs to the first one that it has recorded on, and would record nothing here.
+            with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):  # another thread may compute
+                self._step(*held)
+        except RuntimeError as fault:
+            if is_out_of_memory(fault):
+                raise
+            log.warning("Steps can't be recorded on %s (%s), so they take longer.", self._device, in_words(fault))
+            return None
+        finally:
+            torch.cuda.set_stream(here)  # which PyTorch forgets where recording fails
+        return graph, held
 
     def __call__(self, tensors: Sequence[Tensor]) -> None:
         """Run it with these tensors."""
         if not is_recorded(self._device):
             self._step(*tensors)
+            self._keep_pace()
             return
-        graph, held = self._graphs[len(tensors[0])]
         with torch.cuda.device(self._device):
-            for mine, given in zip(held, tensors, strict=True):
-                mine.copy_(given, non_blocking=True)
-            graph.replay()
+            if (recorded := self._graphs[len(tensors[0])]) is None:
+                self._step(*tensors)
+            else:
+                graph, held = recorded
+                for mine, given in zip(held, tensors, strict=True):
+                    mine.copy_(given, non_blocking=True)
+                graph.replay()
             self._keep_pace()
 
     def _keep_pace(self) -> None:
         """Wait for an earlier step: who is told of steps that are only queued would take a GPU that hangs for a busy one."""
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(self._device))
+        if is_recorded(self._device):
+            event = torch.cuda.Event()
+            event.record(torch.cuda.current_stream(self._device))
+        elif self._device.type == "mps":
+            event = torch.mps.Event()
+            event.record()
+        else:
+            return
         self._started.append(event)
         if len(self._started) > AHEAD:
             self._started.popleft().synchronize()

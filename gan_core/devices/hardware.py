@@ -1,5 +1,6 @@
 """What this machine has to compute with, and how each kind of device is treated."""
 
+import gc
 import os
 import platform
 from contextlib import suppress
@@ -11,22 +12,29 @@ CPU = "cpu"
 TOGETHER = "+"  # between the devices that one shift computes on
 OLD_GPU = (  # the last builds with kernels for Maxwell, Pascal and Volta: pytorch issue 190385
     "PyTorch has no kernels for this GPU in this build: pip install 'torch==2.14.*' --index-url "
-    "https://download.pytorch.org/whl/cu126 has them for GTX 900 and 1000, Tesla P and V"
+    "https://download.pytorch.org/whl/cu126 has them for GTX 900 and 1000, Tesla P and V; for a card that is newer than "
+    "this PyTorch, pip install -U torch"
 )
+# What is said when memory is short, by CUDA, cuBLAS, Linux and Windows.
+FULL = ("out of memory", "alloc_failed", "can't allocate memory", "not enough memory")
 # From, below: batch norm's gradients may be wrong there (pytorch issues 175189, 192303).
 WRONG_ON_MPS = ((2, 9), (2, 13))
 
 
-def hardware() -> dict[str, object]:
-    """What this machine is, as far as PyTorch and psutil know. Nothing personal."""
-    gpus = (
-        [
-            {"name": torch.cuda.get_device_name(i), "memory_mb": torch.cuda.get_device_properties(i).total_memory >> 20}
-            for i in range(torch.cuda.device_count())
-        ]
-        if torch.cuda.is_available()
-        else []
-    )
+def hardware(device: str) -> dict[str, object]:
+    """What this machine is, as far as PyTorch and psutil know. Nothing personal.
+
+    Args:
+        device: that is computed on: GPUs are asked only if it is one, since a driver in a bad state shall not be touched for nothing.
+    """
+    gpus: list[dict[str, object]] = []
+    with suppress(
+        RuntimeError, AssertionError
+    ):  # a driver that lists more than it can tell of: the self-test finds out
+        if device.startswith("cuda") and torch.cuda.is_available():
+            for number in range(torch.cuda.device_count()):
+                told = torch.cuda.get_device_properties(number)
+                gpus.append({"name": told.name, "memory_mb": told.total_memory >> 20})
     return {
         "system": platform.system(),
         "cores": os.cpu_count(),
@@ -83,12 +91,13 @@ def is_out_of_memory(fault: BaseException) -> bool:
     """Whether a device, or this machine, had too little memory: each kind says so in its own way."""
     said = str(fault).lower()
     return isinstance(fault, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(fault, RuntimeError) and ("out of memory" in said or "can't allocate memory" in said)
+        isinstance(fault, RuntimeError) and any(words in said for words in FULL)
     )
 
 
 def forget_memory(device: str) -> None:
-    """Give back what PyTorch keeps for later."""
+    """Give back what PyTorch keeps for later. Call it when nothing refers to the networks any more, no fault's traceback either."""
+    gc.collect()  # a recorded step and what it computes with refer to each other
     with suppress(RuntimeError):  # a device that is broken keeps it
         if device.startswith("cuda"):
             torch.cuda.empty_cache()

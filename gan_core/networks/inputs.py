@@ -89,8 +89,10 @@ def _sent(tensor: Tensor, device: torch.device) -> Tensor:
 def unit_by_unit(
     plan: Plan, images: ImageSet, units: Sequence[WorkUnit], device: torch.device
 ) -> Iterator[list[Batch]]:
-    """Each unit's batches. On a GPU the next unit is read and drawn while this one computes."""
-    if device.type == "cpu":  # which would only be taken from what computes
+    """Each unit's batches. On NVIDIA's GPUs the next unit is read and drawn while this one computes."""
+    if (
+        device.type != "cuda"
+    ):  # a CPU would only be taken from what computes; two threads on MPS may crash (pytorch issue 197805)
         for unit in units:
             yield batches(plan, images, unit, device)
         return

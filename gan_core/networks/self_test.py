@@ -39,19 +39,25 @@ def fitting(
             break
         if device in unfit:
             continue
-        try:
-            networks = tuple(Networks(plan, name) for name in device.split(TOGETHER))
-            unfit[device] = known_fault(device) or next(
-                filter(None, (fault_of(plan, one, beat) for one in networks)), ""
-            )
-        except DEVICE_FAULTS as exc:
-            unfit[device] = in_words(exc)
-            forget_memory(device)
-        if not unfit[device]:
-            del unfit[device]
+        fault, networks = known_fault(device), ()
+        if not fault:
+            fault, networks = _tried(plan, device, beat)
+        if not fault:
             return device, networks
-        log.warning("%s is not used: %s.", device, unfit[device])
+        unfit[device] = fault
+        forget_memory(device)
+        log.warning("%s is not used: %s.", device, fault)
     return CPU, (Networks(plan, CPU),)
+
+
+def _tried(plan: Plan, device: str, beat: Beat) -> tuple[str, tuple[Networks, ...]]:
+    """Why this device can't be used, or its networks. After a fault nothing refers to them any more."""
+    try:
+        networks = tuple(Networks(plan, name) for name in device.split(TOGETHER))
+        fault = next(filter(None, (fault_of(plan, one, beat) for one in networks)), "")
+    except DEVICE_FAULTS as exc:
+        return in_words(exc), ()
+    return fault, () if fault else networks
 
 
 def fault_of(plan: Plan, networks: Networks, beat: Beat = lambda: None) -> str:

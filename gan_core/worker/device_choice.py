@@ -24,6 +24,7 @@ class DeviceChoice:
         self.device = choices(wanted)[0]
         self._unfit: dict[str, str] = {}  # device → why it isn't used for the training at hand
         self._was_full: set[str] = set()  # devices whose memory has been too small once
+        self._used: set[str] = set()  # devices that have computed in this process
 
     @property
     def why(self) -> str:
@@ -35,30 +36,45 @@ class DeviceChoice:
 
         Args:
             beat: called after each batch of the self-test.
-            another: of a training that this shift hasn't computed for yet: what was no good before may do.
+            another: of a training that this shift hasn't computed for yet: what was no good before may do. The networks of the
+                one before are gone by now, for a device may not hold two.
+
+        Raises:
+            DeviceBroken: a device that has computed in this process computes nothing any more.
         """
         if another:
             self._unfit, self._was_full = {}, set()
-        self.device, networks = fitting(plan, self._wanted, self._unfit, beat)
+            forget_memory(self.device)
+        device, networks = fitting(plan, self._wanted, self._unfit, beat)
+        for lost in self._used & self._unfit.keys():
+            self._require_whole(lost, self._unfit[lost])
+        self.device = device
+        self._used.add(device)
         return networks
 
-    def goes_on_after(self, fault: Exception) -> bool:
-        """Whether computing is worth another try after this fault: on the same device with its memory tidied up, once,
-        or on the next one. Call `fit` then.
+    @property
+    def is_last(self) -> bool:
+        """Whether there is no other device to go on with."""
+        return self.device == CPU
+
+    def move_on(self, fault: Exception) -> None:
+        """Make the most of this fault: the same device is used again with its memory tidied up, once, or the next one.
+
+        Call it when nothing refers to the networks any more, then `fit`.
 
         Raises:
             DeviceBroken: the device computes nothing any more in this process.
         """
         device, words = self.device, in_words(fault)
-        if device == CPU:
-            return False
         forget_memory(device)
         if is_out_of_memory(fault) and device not in self._was_full:
             self._was_full.add(device)
             log.warning("%s has too little memory: tidied up, once more.", device)
-            return True
-        if is_broken(device):
-            raise DeviceBroken(f"{device} has stopped working ({words}). The worker starts a fresh process.") from fault
+            return
+        self._require_whole(device, words)
         self._unfit[device] = words
         log.warning("%s is not used any more: %s.", device, words)
-        return True
+
+    def _require_whole(self, device: str, words: str) -> None:
+        if device != CPU and is_broken(device):
+            raise DeviceBroken(f"{device} has stopped working ({words}). The worker starts a fresh process.")

@@ -113,7 +113,7 @@ class Shift:
             DeviceBroken: only a fresh process can use the device again.
         """
         self.worker = self._main.call(
-            lambda c: student.register(c, self.name, self.boot, self.device, hardware(), self.run_id)
+            lambda c: student.register(c, self.name, self.boot, self.device, hardware(self.device), self.run_id)
         )
         heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         heart.start()
@@ -219,28 +219,31 @@ class Shift:
 
     def _contribution(self, training: Prepared, lease: Lease) -> tuple[Vectors, Trail | None, Measures]:
         """What the lease asks for; after a fault of the device once more, on another one if need be."""
-        plan, units = training.plan, lease.units
         while True:
             self._watchdog.begin(lease.id)
-            first, *more = training.networks
-            trail = Trail(training.layout, units) if plan.checks == "sampled" else None
-            see, beat = trail.add if trail else None, self._beat_of(lease)
-            enough = None if self._round_ends is None else self._enough
             try:
-                vectors, measures = contribute(
-                    plan, first, training.images, units, training.weights, beat, more, see, enough
-                )
+                return self._computed(training, lease)
             except (LeaseLost, GanError):
                 raise
-            except Exception as fault:
-                if not self._devices.goes_on_after(fault):
+            except Exception as exc:
+                if self._devices.is_last:
                     raise
-                del first, more
-                self._prepared, training.networks = {}, ()  # their memory is needed now
-                training.networks = self._networks(plan, lease)
-                self._prepared = {lease.training_id: training}
-            else:
-                return vectors, trail, measures
+                # Without its traceback, which would hold the networks: their memory is needed now.
+                fault = exc.with_traceback(None)
+            self._prepared, training.networks = {}, ()
+            self._devices.move_on(fault)
+            training.networks = self._networks(training.plan, lease)
+            self._prepared = {lease.training_id: training}
+
+    def _computed(self, training: Prepared, lease: Lease) -> tuple[Vectors, Trail | None, Measures]:
+        (first, *more), plan = training.networks, training.plan
+        trail = Trail(training.layout, lease.units) if plan.checks == "sampled" else None
+        see, beat = trail.add if trail else None, self._beat_of(lease)
+        enough = None if self._round_ends is None else self._enough
+        vectors, measures = contribute(
+            plan, first, training.images, lease.units, training.weights, beat, more, see, enough
+        )
+        return vectors, trail, measures
 
     def _networks(self, plan: Plan, lease: Lease, another: bool = False) -> tuple[Networks, ...]:
         """The plan's networks on the best device that works. If it isn't the one that the class knows, the class is told."""
@@ -274,6 +277,7 @@ class Shift:
                 images = images_of(plan, self.cache, self.data, known.data_fingerprint)
                 require_same_data(images, known.data_fingerprint, known.data_images)
             warm_up(plan)
+            self._prepared = {}  # one at a time: a GPU may not hold two
             training = Prepared(
                 known.name,
                 plan,
@@ -282,7 +286,7 @@ class Shift:
                 self._networks(plan, lease, another=True),
                 known.plan_version,
             )
-            self._prepared = {lease.training_id: training}  # one at a time: a GPU may not hold two
+            self._prepared = {lease.training_id: training}
         training.images = self._delivered(lease) or training.images
         if training.iteration != lease.iteration:
             after = training.after(lease.iteration)

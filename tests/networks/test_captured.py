@@ -1,5 +1,6 @@
 """The recorded step of a GPU: the same code as on a CPU, so that its numbers are covered here; CUDA's recorder is a fake that runs the step again."""
 
+import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -12,10 +13,11 @@ from gan_core.data.images import ImageSet
 from gan_core.devices import captured
 from gan_core.devices.captured import AHEAD, WARM_UP
 from gan_core.layout import PARTS, Vectors
-from gan_core.networks import gradients
+from gan_core.networks import gradients, inputs
 from gan_core.networks.gradients import contribute, frozen
 from gan_core.networks.losses import LOSSES
 from gan_core.networks.models import Networks, initial_weights
+from gan_core.plan import Plan
 from gan_core.presets import PRESETS
 from gan_core.units import WorkUnit
 
@@ -110,7 +112,8 @@ def test_the_step_gives_bit_for_bit_what_the_loop_written_out_gives(plan_of, nam
 @pytest.fixture
 def recorder(monkeypatch):
     """CUDA's recorder: it keeps the step with the memory that it was recorded with, and runs it again on that."""
-    seen = SimpleNamespace(recorded=0, replayed=0, waited=0)
+    here, aside = SimpleNamespace(wait_stream=lambda other: None), SimpleNamespace(wait_stream=lambda other: None)
+    seen = SimpleNamespace(recorded=0, replayed=0, waited=0, fault=None, here=here, current=here)
 
     class Graph:
         def replay(self) -> None:
@@ -124,11 +127,16 @@ def recorder(monkeypatch):
             seen.waited += 1
 
     class Recording:
-        def __init__(self, graph: Graph, capture_error_mode: str) -> None:
+        def __init__(self, graph: Graph, stream: object, capture_error_mode: str) -> None:
             assert capture_error_mode == "thread_local"
+            assert stream is aside, "PyTorch's own stream belongs to the GPU that was recorded on first"
             self.graph = graph
 
         def __enter__(self) -> None:
+            assert captured._recording.locked(), "PyTorch records one graph at a time"
+            if seen.fault:
+                seen.current = aside
+                raise seen.fault
             seen.recorded += 1
             seen.graph = self.graph
 
@@ -147,9 +155,9 @@ def recorder(monkeypatch):
     monkeypatch.setattr(gradients.Pass, "_step", step)
     for module in (captured, gradients):
         monkeypatch.setattr(module, "is_recorded", lambda device: True)
-    stream = SimpleNamespace(wait_stream=lambda other: None)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: aside)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: seen.current)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(seen, "current", stream))
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
@@ -193,3 +201,46 @@ def test_steps_are_not_started_far_ahead_of_what_is_done(plan_of, recorder):
     assert recorder.replayed == 12
     assert recorder.waited == 12 - AHEAD
     assert WARM_UP >= 3  # as PyTorch's own pages ask for, so that optimisers have their memory
+
+
+def test_a_step_that_cant_be_recorded_is_computed_all_the_same(plan_of, recorder):
+    """On the same GPU: nothing is wrong with it."""
+    recorder.fault = RuntimeError("CUDA error: operation not permitted when stream is capturing")
+    plan = plan_of("demo", "local_steps")
+    images, units, weights = images_for(plan), units_of(8 * 12), initial_weights(plan)
+    vectors, _ = contribute(plan, Networks(plan), images, units, weights)
+    assert same(vectors, written_out(plan, images, units, weights))
+    assert (recorder.recorded, recorder.replayed, recorder.waited) == (0, 0, 12 - AHEAD)
+    assert recorder.current is recorder.here
+
+
+def test_memory_that_is_too_small_for_recording_is_the_devices_fault(plan_of, recorder):
+    recorder.fault = torch.OutOfMemoryError("CUDA out of memory.")
+    plan = plan_of("demo", "local_steps")
+    with pytest.raises(torch.OutOfMemoryError):
+        contribute(plan, Networks(plan), images_for(plan), units_of(16), initial_weights(plan))
+
+
+def test_apples_gpu_is_waited_for_in_the_same_way(monkeypatch):
+    waited = []
+
+    class Event:
+        def record(self) -> None: ...
+
+        def synchronize(self) -> None:
+            waited.append(1)
+
+    monkeypatch.setattr(torch.mps, "Event", Event)
+    step = captured.Captured(lambda *tensors: None, torch.device("mps"))
+    for _ in range(12):
+        step([torch.zeros(1)])
+    assert len(waited) == 12 - AHEAD
+
+
+@pytest.mark.parametrize(("kind", "is_apart"), [("cuda", True), ("mps", False), ("cpu", False)])
+def test_only_nvidias_gpus_get_their_units_from_another_thread(monkeypatch, kind, is_apart):
+    """A CPU would be taken from what computes, and MPS may crash where two threads use it (pytorch issue 197805)."""
+    threads = []
+    monkeypatch.setattr(inputs, "batches", lambda *given: threads.append(threading.current_thread()))
+    list(inputs.unit_by_unit(Plan(), images_for(Plan()), units_of(8, 8), torch.device(kind)))
+    assert [thread is not threading.main_thread() for thread in threads] == [is_apart] * 2

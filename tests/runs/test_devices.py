@@ -4,6 +4,7 @@
 """
 
 import threading
+import weakref
 from collections.abc import Callable
 
 import psycopg
@@ -190,6 +191,83 @@ def test_memory_that_was_full_is_tidied_up_once_before_another_device_is_taken(
 ):
     fake_device("cpu:1", after(SELF_TEST + 4, torch.OutOfMemoryError("CUDA out of memory."), lasting)[0])
     assert (trained("cpu:1").device, wasted(ask)) == (device, 0)
+
+
+def test_what_a_full_memory_held_is_gone_before_the_device_is_used_again(trained, fake_device, ask):
+    """Networks, activations and a recorded step, that is: a fault's traceback knows all of them."""
+    made, failed = [], []
+
+    def spoil(networks, compute):
+        made.append(1)
+        if len(made) == SELF_TEST + 2:
+            failed.append(weakref.ref(networks))
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        assert not failed or failed[0]() is None
+        return compute()
+
+    fake_device("cpu:1", spoil)
+    assert (trained("cpu:1").device, wasted(ask), len(failed)) == ("cpu:1", 0, 1)
+
+
+def test_a_device_holds_one_training_at_a_time(classroom, plan, fake_device, ask):
+    """The networks of the last training are gone before those of the next one are tested."""
+    held: dict[int, weakref.ref] = {}
+
+    def spoil(networks, compute):
+        size = networks.latent_dim
+        held[size] = weakref.ref(networks)
+        assert [other for other, known in held.items() if known() is not None] == [size]
+        return compute()
+
+    fake_device("cpu:1", spoil)
+    stop = threading.Event()
+    shift = Shift(classroom.student_url("ada"), "ada", "cpu:1", classroom.cache, should_stop=stop.is_set)
+    working = threading.Thread(target=shift.run)
+    working.start()
+    try:
+        for number, size in enumerate((4, 6)):
+            classroom.train(plan.changed(iterations=1, latent_dim=size), f"training-{number}")
+    finally:
+        stop.set()
+        working.join()
+    assert (set(held), shift.device, told(ask)) == ({4, 6}, "cpu:1", [])
+
+
+@pytest.mark.parametrize("has_worked", [True, False])
+def test_a_device_that_breaks_between_two_trainings_gets_a_fresh_process(tiny, fake_device, monkeypatch, has_worked):
+    """One that has never computed here wouldn't compute in another process either: the next device takes its place."""
+    monkeypatch.setattr("gan_core.worker.device_choice.is_broken", lambda device: True)
+    choice = DeviceChoice("cpu:1")
+    if has_worked:
+        choice.fit(tiny, lambda: None)
+    fake_device("cpu:1", raising("CUDA error: unspecified launch failure"))
+    if has_worked:
+        with pytest.raises(DeviceBroken, match="cpu:1 has stopped working"):
+            choice.fit(tiny, lambda: None, another=True)
+    else:
+        choice.fit(tiny, lambda: None, another=True)
+        assert choice.device == "cpu"
+
+
+def test_a_driver_in_a_bad_state_is_asked_no_more_than_needed_and_ends_nothing(monkeypatch):
+    def refuse(number: int) -> None:
+        raise RuntimeError("device kernel image is invalid")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", refuse)
+    assert devices.hardware("cuda:0")["gpus"] == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("a shift on the CPU has asked the driver"))
+    assert devices.hardware("cpu")["gpus"] == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["CUDA out of memory. Tried to allocate 2.00 GiB", "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+     "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"],
+)  # fmt: skip
+def test_memory_that_is_short_is_known_by_each_systems_words(said):
+    assert devices.is_out_of_memory(RuntimeError(said))
 
 
 def test_a_device_that_has_broken_ends_its_process_and_one_lease_goes_to_another(
