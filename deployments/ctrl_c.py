@@ -8,11 +8,15 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 # Ctrl-C, a polite kill, a closed window, Ctrl-Break: what a system has of them.
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+
+GLANCE = 0.2  # seconds between looks at a process
 
 OWN_GROUP: dict[str, Any]  # options of Popen
 if sys.platform == "win32":
@@ -44,6 +48,21 @@ def hand_on(process: "subprocess.Popen[bytes]") -> None:
     """Ctrl-C for a process that was started apart; nothing if it has ended."""
     if process.poll() is None:
         process.send_signal(INTERRUPT)
+
+
+def wait_for(process: "subprocess.Popen[bytes]") -> None:
+    """Wait until a process has ended. Ctrl-C interrupts this on every system."""
+    # In a wait without an end, Windows sees neither Ctrl-C nor Ctrl-Break (Python issue 28168).
+    while process.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GLANCE)
+
+
+def pause(seconds: float) -> None:
+    """Sleep. Whatever asks this process to end interrupts it; on Windows, Ctrl-Break doesn't wake who sleeps."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, GLANCE))
 
 
 def cancel_on(numbers: Iterable[int], task: "asyncio.Task[object]") -> None:

@@ -33,6 +33,7 @@ SERVER = {
 # Short polls make the class quick.
 CLIENT = {
     "DO_NOT_TRACK": "1",  # see be_untracked
+    "PYTHONUTF8": "1",  # on Windows, what goes into a pipe has an encoding without many a name's letters
     "PREFECT_WORKER_QUERY_SECONDS": "2",
     "PREFECT_WORKER_HEARTBEAT_SECONDS": "30",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",

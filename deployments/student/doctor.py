@@ -221,6 +221,8 @@ class Doctor:
 
     def device(self) -> str:
         """Whether it computes what a CPU computes, with the demo's model, and how fast."""
+        import torch
+
         from gan_core.networks.optimiser import warm_up
         from gan_core.networks.self_test import fitting, speed
         from gan_core.presets import preset
@@ -230,6 +232,11 @@ class Doctor:
         warm_up(plan)
         device, (networks, *_) = fitting(plan, settings().device, unfit)
         found = f"{device}, {speed(plan, networks):,.0f} images/s of the demo's model"
+        if torch.version.cuda is None and shutil.which("nvidia-smi"):
+            raise Doubt(
+                f"this machine has an NVIDIA GPU, and its PyTorch is the one for CPUs, as pip installs it on Windows. "
+                f"https://pytorch.org/get-started/locally has the line that installs the other one. This machine computes on {found}."
+            )
         if unfit:
             others = "; ".join(f"{name} is not used: {fault}" for name, fault in unfit.items())
             raise Doubt(f"{others}. This machine computes on {found}.")

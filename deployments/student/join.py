@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deployments.ctrl_c import hand_on, heed_all, start_apart
+from deployments.ctrl_c import hand_on, heed_all, pause, start_apart, wait_for
 from deployments.prefect_settings import CLIENT, PREFECT, clean_environment
 from deployments.student.addresses import reach
 from deployments.student.doctor import Doctor, Outcome
@@ -177,24 +177,25 @@ def _work(invite: Invite, mine: Membership, machine: str) -> None:
         name,
     ]
     heed_all()
-    pause = 1.0
+    seconds = 1.0
     while True:
         started = time.monotonic()
         worker = start_apart(command, env=environment, cwd=mine.folder)
         try:
-            worker.wait()
+            wait_for(worker)
         except KeyboardInterrupt:
             _drain(worker)
             return
         login = next(f for f in Doctor(invite, mine.pem).examine() if f.check == "login" or f.outcome is Outcome.BAD)
         if login.check in ("login", "certificate") and login.outcome is Outcome.BAD:
             raise InviteError(f"The worker has stopped: {login.text}")
-        pause = 1.0 if time.monotonic() - started > 60 else min(LONGEST_PAUSE, 2 * pause)
+        seconds = 1.0 if time.monotonic() - started > 60 else min(LONGEST_PAUSE, 2 * seconds)
         console.print(
-            f"The worker has ended (exit code {worker.returncode}); starting it again in {pause:.0f} s.", soft_wrap=True
+            f"The worker has ended (exit code {worker.returncode}); starting it again in {seconds:.0f} s.",
+            soft_wrap=True,
         )
         try:
-            time.sleep(pause)
+            pause(seconds)
         except KeyboardInterrupt:
             return
 
@@ -203,7 +204,7 @@ def _drain(worker: "subprocess.Popen[bytes]") -> None:
     """Hand Ctrl-C on; a second one ends the worker at once, and its unit goes to someone else."""
     hand_on(worker)
     try:
-        worker.wait()
+        wait_for(worker)
     except KeyboardInterrupt:
         worker.terminate()
-        worker.wait()
+        wait_for(worker)

@@ -7,6 +7,8 @@ pinned. Shifts have no results, so all of that is off. Redirects, too: the worke
 
 import io
 import runpy
+import signal
+import sys
 from typing import Any, NoReturn
 
 import prefect.client.base
@@ -44,7 +46,16 @@ def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
     raise io.UnsupportedOperation("refused: what a server sends becomes no object, file or import on this machine")
 
 
+def finish_first() -> None:
+    """On Windows, Ctrl-Break doesn't end this process: Prefect's worker passes on every one that it gets, and the unit at hand is
+    to be finished. The worker says by a file that the shift shall end, and a run that is cancelled is ended with its whole job.
+    """
+    if sys.platform == "win32":
+        signal.signal(signal.SIGBREAK, signal.SIG_IGN)
+
+
 if __name__ == "__main__":
+    finish_first()
     lock()
     be_patient()
     runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)

@@ -43,7 +43,7 @@ class NotebookWorker:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**clean_environment(), "PYTHONUNBUFFERED": "1"},
+                env={**clean_environment(), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"},
             )
         self._said = path.open(encoding="utf-8", errors="replace")  # open as long as the machine
         assert self._process.stdin is not None

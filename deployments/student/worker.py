@@ -6,8 +6,10 @@ tests/acceptance and tests/abuse cover every promise made here.
 """
 
 import asyncio
+import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,8 +40,10 @@ from gan_core.settings import settings
 COMMAND = f'"{sys.executable}" -P -m deployments.student.locked_process'  # Prefect's engine, locked
 PATIENCE = 5.0  # seconds without an answer of the class server, after which it is said
 DRIVER_SECONDS = 30.0  # that nvidia-smi may take
+WINDOWS_FAULTS = 0xC0000000  # from here on, an exit code of Windows names a fault, such as an access violation
 BREAKS = 3  # shifts that a device has ended by breaking or hanging, after which the CPU takes its place
 PAUSE_AFTER_FAULT = 5.0  # seconds: what made a shift fail may pass, or was a login's end, which the server soon knows
+LONGEST_PAUSE = 600.0  # seconds, after several shifts in a row whose processes were ended
 
 
 class PinnedConfiguration(BaseJobConfiguration):
@@ -94,6 +98,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
         self._breaks: Counter[str] = Counter()  # of each device
         self._is_away = self._is_refused = False
         self._pause_until = 0.0  # by the monotonic clock
+        self._pause_after_fault = PAUSE_AFTER_FAULT
 
     async def start(self, *args: Any, **kwargs: Any) -> None:
         """Work until Ctrl-C, or until the login is no longer good: that has been said, and no traceback explains it."""
@@ -196,10 +201,14 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
         state = None
         with suppress(httpx.HTTPError):  # asked, since a failed shift's process ends with 0, too, once Prefect knows
             state = (await self.client.read_flow_run(flow_run.id)).state
-        if state is None or state.is_failed() or state.is_crashed():
-            self._pause_until = time.monotonic() + PAUSE_AFTER_FAULT
-        if not (result.status_code == HUNG_EXIT or (state is not None and state.name == BROKEN)):
+        has_failed = state is None or state.is_failed() or state.is_crashed()
+        if has_failed:
+            self._pause_until = time.monotonic() + self._pause_after_fault
+        has_broken = result.status_code == HUNG_EXIT or (state is not None and state.name == BROKEN)
+        if not has_broken and not (has_failed and was_killed(result.status_code)):
+            self._pause_after_fault = PAUSE_AFTER_FAULT
             return
+        self._pause_after_fault = min(LONGEST_PAUSE, 2 * self._pause_after_fault)
         self._breaks[device] += 1
         if self._breaks[device] == BREAKS:
             self._logger.warning(
@@ -255,17 +264,24 @@ def _shift_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=shifts))
 
 
+def was_killed(status: int) -> bool:
+    """Whether a process ended by a fault or by the system, as when memory is short: not by itself, nor by a polite signal."""
+    polite = (-signal.SIGTERM, -signal.SIGINT)
+    return (status < 0 and status not in polite) or status >= WINDOWS_FAULTS
+
+
 async def _pinned_flow(flow_run: FlowRun) -> Flow[Any, Any]:
     return load_flow_from_entrypoint(ENTRYPOINT)
 
 
 def devices() -> list[str]:
-    """What this machine computes on: the setting (several by comma), every CUDA device, or "" for the shift's choice.
+    """What this machine computes on: the setting (several by comma), every CUDA device that this process may use, or "" for
+    the shift's choice.
 
     Asked without importing torch, which would cost this process seconds and half a gigabyte.
     """
-    if settings().device:
-        return settings().device.split(",")
+    if wanted := [name.strip() for name in settings().device.split(",") if name.strip()]:
+        return wanted
     if shutil.which("nvidia-smi") is None:
         return [""]
     listed = ""
@@ -273,4 +289,8 @@ def devices() -> list[str]:
         listed = subprocess.run(
             ["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=DRIVER_SECONDS
         ).stdout
-    return [f"cuda:{i}" for i in range(listed.count("GPU "))] or [""]
+    count = sum(line.startswith("GPU ") for line in listed.splitlines())  # a card's name may have "GPU" in it, too
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:  # which renumbers those that it names
+        named = itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, visible.split(",")))
+        count = min(count, sum(1 for _ in named))
+    return [f"cuda:{i}" for i in range(count)] or [""]

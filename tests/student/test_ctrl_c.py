@@ -83,3 +83,31 @@ def test_on_windows_a_process_leads_its_own_group_and_is_sent_ctrl_break(on_wind
     on_windows.hand_on(SimpleNamespace(poll=lambda: None, send_signal=sent.append))
     assert sent == [1]
     assert signal.SIGUSR1 in on_windows.endings()
+
+
+def test_who_waits_for_a_process_looks_up_again_and_again():
+    """In a wait without an end Windows sees no Ctrl-C: `classgan join` could not be stopped."""
+    looks, waits = iter([None, None, 0]), []
+
+    def wait(timeout: float) -> None:
+        waits.append(timeout)
+        raise subprocess.TimeoutExpired("worker", timeout)
+
+    ctrl_c.wait_for(SimpleNamespace(poll=lambda: next(looks), wait=wait))
+    assert waits == [ctrl_c.GLANCE] * 2
+
+
+SHIFT = """
+import os, signal, sys
+from deployments.student import locked_process
+sys.platform, signal.SIGBREAK = "win32", signal.SIGUSR1
+locked_process.finish_first()
+os.kill(os.getpid(), signal.SIGUSR1)
+print("goes on")
+"""
+
+
+def test_a_shift_on_windows_outlives_the_ctrl_break_that_prefects_worker_passes_on():
+    """The unit at hand would be lost; it ends by the worker's file."""
+    said = subprocess.run([sys.executable, "-c", SHIFT], capture_output=True, text=True, check=False)
+    assert said.stdout == "goes on\n", said.stderr

@@ -89,6 +89,62 @@ def test_a_device_that_breaks_again_and_again_gives_way_to_the_cpu(worker, monke
     assert "cuda:0 has stopped working in 3 shifts: this machine computes on the CPU from now on." in caplog.text
 
 
+def test_a_shift_that_the_system_kills_again_and_again_is_begun_ever_less_often(worker, monkeypatch):
+    """Where memory is too small for it, each one costs the class a lease."""
+    used, codes = [], iter([-9, -6, -9, -9, 0])
+
+    async def run_on(device: str, *_: object) -> StudentResult:
+        used.append(device)
+        return StudentResult(status_code=next(codes), identifier="1")
+
+    async def read_flow_run(number: object) -> SimpleNamespace:
+        return SimpleNamespace(state=Completed() if len(used) == 5 else Crashed())
+
+    monkeypatch.setattr(worker, "_run_on", run_on)
+    monkeypatch.setattr(worker, "_client", SimpleNamespace(read_flow_run=read_flow_run))
+    worker._free_devices, pauses = ["cuda:0"], []
+    for _ in range(5):
+        asyncio.run(worker.run(SimpleNamespace(id=1), PinnedConfiguration()))
+        pauses.append(worker._pause_after_fault / workers.PAUSE_AFTER_FAULT)
+    assert pauses == [2, 4, 8, 16, 1]
+    assert used == ["cuda:0"] * 3 + ["cpu"] * 2
+
+
+@pytest.mark.parametrize(
+    ("status", "killed"),
+    [(0, False), (1, False), (-15, False), (-2, False), (-9, True), (-11, True), (0xC0000005, True)],
+)
+def test_a_process_that_was_killed_is_told_from_one_that_ended(status, killed):
+    assert workers.was_killed(status) is killed
+
+
+LAPTOP = "GPU 0: NVIDIA GeForce RTX 3060 Laptop GPU (UUID: GPU-1b2c)"
+SERVER = "\n".join(f"GPU {n}: NVIDIA A100-SXM4-40GB (UUID: GPU-{n})" for n in range(4))
+
+
+@pytest.mark.parametrize(
+    ("listed", "visible", "setting", "found"),
+    [
+        (LAPTOP, None, "", ["cuda:0"]),
+        (SERVER, None, "", ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]),
+        (SERVER, "2,3", "", ["cuda:0", "cuda:1"]),
+        (SERVER, "", "", [""]),
+        (SERVER, "-1", "", [""]),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", None, "", [""]),
+        (SERVER, None, "cuda:1, cpu,", ["cuda:1", "cpu"]),
+    ],
+)
+def test_a_machine_has_the_devices_that_this_process_may_use(tmp_path, monkeypatch, listed, visible, setting, found):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncat <<'END'\n{listed}\nEND\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("CLASSGAN_DEVICE", setting)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert workers.devices() == found
+
+
 def test_a_driver_that_hangs_does_not_hold_the_worker_up(tmp_path, monkeypatch):
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
