@@ -26,7 +26,7 @@ log = logging.getLogger("classgan.rounds")
 LOOKAHEAD = 256 << 20  # bytes of decoded contributions kept until their turn in the sum; later ones are read again
 DEVIATIONS = 6.0  # how many (scaled) median deviations later than usual an answer may come
 USUAL = 3.0  # times the usual time that it may take in any case: until then a backup has come
-SLACK = 0.5  # seconds that a machine may be late at least when a round closes in time
+SLACK = 0.5  # seconds that a machine may be late in any case when a round closes in time, but in a large class
 KNOWN = 5  # arrivals from which on a deadline is learnt from them
 EXPLODED = 100.0  # times the usual length: no honest contribution of a training that still learns
 ENOUGH = 8  # contributions that make a length "usual"
@@ -92,10 +92,11 @@ def grace_after(arrivals: Sequence[float], seconds: float, most: float) -> float
     """Seconds from the opening of a round that closes after `seconds`, until which its answers are waited for.
 
     What machines send when their time is over comes within a moment: so much as is usual in this class, plus DEVIATIONS
-    deviations. While that isn't known, half of the round.
+    deviations. While that isn't known, half of the round. Of n machines one brings an n-th of the round, and while it is waited
+    for nobody computes: so SLACK is at most an n-th of its seconds.
 
     Args:
-        arrivals: as `deadline_after`'s.
+        arrivals: as `deadline_after`'s, of the LATEST rounds.
         most: seconds that it may be.
     """
     most = max(most, seconds + SLACK)
@@ -104,7 +105,8 @@ def grace_after(arrivals: Sequence[float], seconds: float, most: float) -> float
         return min(most, 1.5 * seconds + SLACK)
     middle = statistics.median(late)
     spread = 1.4826 * statistics.median(abs(each - middle) for each in late)
-    return min(most, seconds + max(SLACK, middle + DEVIATIONS * spread))
+    slack = min(SLACK, seconds * unit_queue.LATEST / len(late))
+    return min(most, seconds + max(slack, middle + DEVIATIONS * spread))
 
 
 class Round:

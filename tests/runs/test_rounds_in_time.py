@@ -9,6 +9,7 @@ import pytest
 from gan_core.coordinator.round import SLACK, grace_after
 from gan_core.errors import StoreUnreachable
 from gan_core.store import student
+from gan_core.store.coordinator.unit_queue import LATEST
 from gan_core.units import Submission, Verdict
 
 
@@ -82,3 +83,10 @@ def test_nobody_is_waited_for_longer_than_answers_usually_take():
     assert 12.5 < grace_after(slow, 10, 600) < 16
     assert grace_after([*usual, 19.0], 10, 600) < 11  # one that was frozen changes nothing
     assert grace_after([3.0, 3.1, *usual], 10, 600) == 10 + SLACK  # those who came back for more
+
+
+def test_one_machine_of_a_hundred_is_not_waited_for_as_long_as_one_of_three():
+    """It brings a hundredth of a round, and meanwhile the others don't compute."""
+    punctual = [10.0, 10.01, 10.02]
+    assert grace_after(punctual * LATEST, 10, 600) == 10 + SLACK
+    assert 10.05 < grace_after(punctual * 34 * LATEST, 10, 600) < 10.11

@@ -9,6 +9,8 @@ from psycopg.rows import class_row
 
 from gan_core.units import WorkUnit
 
+LATEST = 20  # iterations from which is learnt when contributions come
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
@@ -145,7 +147,7 @@ def progress(connection: Connection, training_id: int, iteration: int) -> Progre
     return row
 
 
-def arrival_seconds(connection: Connection, training_id: int, iterations: int = 20) -> list[float]:
+def arrival_seconds(connection: Connection, training_id: int, iterations: int = LATEST) -> list[float]:
     """Seconds from opening to arrival of each contribution of the latest iterations: what a deadline is learnt from.
 
     Where iterations close in time, those that came too late count, too: or it would be learnt from the quick ones alone.
