@@ -50,7 +50,9 @@ def choices(wanted: str) -> list[str]:
     Args:
         wanted: a setting such as `cuda:1`, or `cuda:0+cuda:1` for two devices of one shift. "": every device here.
     """
-    found = [name.strip() for name in wanted.split(",") if name.strip()] or [
+    asked = [name.strip() for name in wanted.split(",") if name.strip()]
+    # Of several together each one by itself, too: one of them may be in order.
+    found = [one for name in asked for one in (name, *name.split(TOGETHER))] or [
         *(f"cuda:{i}" for i in range(torch.cuda.device_count())),
         *_apple(),
     ]

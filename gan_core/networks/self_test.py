@@ -60,6 +60,11 @@ def _tried(plan: Plan, device: str, beat: Beat) -> tuple[str, tuple[Networks, ..
     return fault, () if fault else networks
 
 
+def tested(plan: Plan) -> tuple[object, ...]:
+    """What of a plan that may change in the middle of a training a device has to be tested for anew."""
+    return plan.batch_size, plan.precision
+
+
 def fault_of(plan: Plan, networks: Networks, beat: Beat = lambda: None) -> str:
     """What is wrong with the device of these networks for this plan, in words; "" if it may compute for a class.
 

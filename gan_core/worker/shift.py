@@ -15,6 +15,7 @@ from gan_core.layout import Vectors
 from gan_core.networks.gradients import contribute
 from gan_core.networks.models import Networks, layout_of
 from gan_core.networks.optimiser import warm_up
+from gan_core.networks.self_test import tested
 from gan_core.plan import Plan, checked_plan
 from gan_core.policies.codecs import encode
 from gan_core.policies.trails import Trail
@@ -268,7 +269,11 @@ class Shift:
         training = self._prepared.get(lease.training_id)
         if training is not None and training.version != lease.plan_version:
             known = self._main.call(lambda c: student.read_training(c, lease.training_id, lease.plan_version))
-            training.plan, training.version = checked_plan(known.plan), known.plan_version
+            before, training.plan, training.version = training.plan, checked_plan(known.plan), known.plan_version
+            if tested(training.plan) != tested(before):
+                self._prepared, training.networks = {}, ()
+                training.networks = self._networks(training.plan, lease, another=True)
+                self._prepared = {lease.training_id: training}
         if training is None:
             known = self._main.call(lambda c: student.read_training(c, lease.training_id, lease.plan_version))
             plan = checked_plan(known.plan)

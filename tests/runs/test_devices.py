@@ -17,6 +17,7 @@ from gan_core.devices import hardware as devices
 from gan_core.errors import DeviceBroken
 from gan_core.networks import self_test
 from gan_core.networks.models import Networks
+from gan_core.store.coordinator import trainings
 from gan_core.worker import shift as shifts
 from gan_core.worker.device_choice import DeviceChoice
 from gan_core.worker.shift import LeaseLost, Shift
@@ -45,7 +46,7 @@ def fake_device(monkeypatch):
 
 @pytest.fixture
 def plan(tiny):
-    return tiny.changed(iterations=3, target_seconds=1)
+    return tiny.changed(iterations=5, target_seconds=1)
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_device_that_fails_its_self_test_computes_nothing_for_the_class(trained, fake_device, ask, fault):
+def test_a_device_that_fails_its_self_test_computes_nothing_for_the_class(trained, fake_device, ask, classroom, fault):
     spoil, sentence = FAULTS[fault]
     fake_device("cpu:1", spoil)
     shift = trained("cpu:1")
@@ -144,6 +145,9 @@ def test_a_device_that_fails_its_self_test_computes_nothing_for_the_class(traine
     ((said),) = told(ask)
     assert said.startswith(f"ada computes on cpu now. cpu:1 is not used: {sentence}")
     assert ask("SELECT device FROM classgan.workers") == [("cpu",)]
+    ((training,),) = ask("SELECT id FROM classgan.trainings")
+    assert classroom.check_all(training) == 15
+    assert ask("SELECT DISTINCT valid FROM classgan.checks") == [(True,)]
 
 
 def test_one_percent_off_is_what_the_check_of_credit_lets_pass_too(trained, fake_device, ask, classroom):
@@ -152,7 +156,7 @@ def test_one_percent_off_is_what_the_check_of_credit_lets_pass_too(trained, fake
     shift = trained("cpu:1")
     assert shift.device == "cpu:1"
     ((training,),) = ask("SELECT id FROM classgan.trainings")
-    assert classroom.check_all(training) == 9
+    assert classroom.check_all(training) == 15
     assert ask("SELECT DISTINCT valid FROM classgan.checks") == [(True,)]
 
 
@@ -179,7 +183,7 @@ SELF_TEST = 2  # contributions that the self-test asks for
 
 def test_a_fault_in_the_middle_costs_no_lease(trained, fake_device, ask):
     """An operation that this device doesn't have, say: the same units are computed on the CPU, and so is all the rest."""
-    fake_device("cpu:1", after(SELF_TEST + 4, NotImplementedError("aten::op is not implemented for MPS"), True)[0])
+    fake_device("cpu:1", after(SELF_TEST + 10, NotImplementedError("aten::op is not implemented for MPS"), True)[0])
     shift = trained("cpu:1")
     assert (shift.device, wasted(ask)) == ("cpu", 0)
     assert told(ask) == ["ada computes on cpu now. cpu:1 is not used: aten::op is not implemented for MPS."]
@@ -189,7 +193,7 @@ def test_a_fault_in_the_middle_costs_no_lease(trained, fake_device, ask):
 def test_memory_that_was_full_is_tidied_up_once_before_another_device_is_taken(
     trained, fake_device, ask, lasting, device
 ):
-    fake_device("cpu:1", after(SELF_TEST + 4, torch.OutOfMemoryError("CUDA out of memory."), lasting)[0])
+    fake_device("cpu:1", after(SELF_TEST + 10, torch.OutOfMemoryError("CUDA out of memory."), lasting)[0])
     assert (trained("cpu:1").device, wasted(ask)) == (device, 0)
 
 
@@ -233,6 +237,25 @@ def test_a_device_holds_one_training_at_a_time(classroom, plan, fake_device, ask
     assert (set(held), shift.device, told(ask)) == ({4, 6}, "cpu:1", [])
 
 
+@pytest.mark.parametrize(("knob", "value", "tests"), [("precision", "float32", 2), ("learning_rate_g", 5e-4, 1)])
+def test_a_device_is_tested_anew_if_the_plan_changes_how_it_computes(classroom, plan, monkeypatch, knob, value, tests):
+    asked, stop = [], threading.Event()
+    monkeypatch.setattr(self_test, "fault_of", lambda plan, networks, beat: asked.append(plan.fingerprint) or "")
+    shift = Shift(classroom.student_url("ada"), "ada", "cpu:1", classroom.cache, should_stop=stop.is_set)
+    working = threading.Thread(target=shift.run)
+    working.start()
+    try:
+        led = classroom.train(plan, until=2)
+        wanted = plan.changed(**{knob: value})
+        with psycopg.connect(classroom.url, autocommit=True) as connection:
+            trainings.want_plan(connection, led.training_id, wanted.model_dump(mode="json"), "a test")
+        classroom.train(plan)
+    finally:
+        stop.set()
+        working.join()
+    assert asked == [plan.fingerprint, wanted.fingerprint][:tests]
+
+
 @pytest.mark.parametrize("has_worked", [True, False])
 def test_a_device_that_breaks_between_two_trainings_gets_a_fresh_process(tiny, fake_device, monkeypatch, has_worked):
     """One that has never computed here wouldn't compute in another process either: the next device takes its place."""
@@ -274,7 +297,7 @@ def test_a_device_that_has_broken_ends_its_process_and_one_lease_goes_to_another
     classroom, plan, fake_device, ask, monkeypatch
 ):
     """A driver's reset: in this process it never computes again, in a fresh one it does."""
-    spoil, has_failed = after(SELF_TEST + 4, RuntimeError("CUDA error: unspecified launch failure"), True)
+    spoil, has_failed = after(SELF_TEST + 10, RuntimeError("CUDA error: unspecified launch failure"), True)
     fake_device("cpu:1", spoil)
     monkeypatch.setattr("gan_core.worker.device_choice.is_broken", lambda device: has_failed())
     shift, ended = Shift(classroom.student_url("ada"), "ada", "cpu:1", classroom.cache), []
@@ -351,7 +374,7 @@ def test_images_lie_in_apples_memory_as_its_kernels_expect_them():
         (0, True, "", ["mps", "cpu"]),
         (0, False, "", ["cpu"]),
         (2, False, "cuda:1", ["cuda:1", "cpu"]),
-        (2, False, "cuda:0+cuda:1", ["cuda:0+cuda:1", "cpu"]),
+        (2, False, "cuda:0+cuda:1", ["cuda:0+cuda:1", "cuda:0", "cuda:1", "cpu"]),
         (2, False, "cpu", ["cpu"]),
     ],
 )
