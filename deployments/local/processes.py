@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import subprocess
@@ -16,18 +17,26 @@ import psutil
 from deployments.ctrl_c import endings
 from gan_core.errors import StackError
 
+OURS, TRIES = range(20_000, 32_000), 50  # ports that no system gives to who connects, and how many of them are tried
+
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
 
 def free_port(wished: int) -> int:
-    """The wished port if it is free, else any free one."""
-    for port in (wished, 0):
+    """The wished port if it is free, else any free one.
+
+    Not one that a system gives to who connects (from 32,768 on Linux, from 49,152 elsewhere): a server takes its port some
+    seconds after it was chosen, and meanwhile it would be somebody's.
+    """
+    for port in (wished, *random.sample(OURS, TRIES)):
         with closing(socket.socket()) as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             return probe.getsockname()[1]
-    raise StackError("No free port on 127.0.0.1.")
+    raise StackError(
+        f"No port from {OURS[0]:,} to {OURS[-1]:,} is free on 127.0.0.1, of {TRIES} that were tried. End other servers."
+    )
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -24,7 +23,7 @@ from deployments.dashboard import charts
 from deployments.dashboard.panels import plain
 from deployments.dashboard.serving import command
 from deployments.local.notes import Illness, Notes, identity
-from deployments.local.processes import tree_of
+from deployments.local.processes import free_port, tree_of
 from gan_core.scheduler.outlook import clock
 from gan_core.settings import settings
 from gan_core.store.coordinator import runs
@@ -227,9 +226,7 @@ def test_the_page_listens_here_only_and_tells_nobody_that_it_runs():
 
 @pytest.mark.slow
 def test_the_page_is_served_here_until_ctrl_c_and_leaves_nothing_behind(database, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(0)
     serving = subprocess.Popen(
         [sys.executable, "-P", "-m", "deployments.cli", "dashboard", "--port", str(port)],
         env={**os.environ, "CLASSGAN_DATABASE_URL": database},
