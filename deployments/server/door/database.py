@@ -14,7 +14,8 @@ from gan_core.store.engine import SETTINGS, translated
 from gan_core.store.migrate import STUDENT_ROLE
 
 CONNECTIONS = 16  # for all students together
-LARGE = 8  # of them at most carry weights and contributions: a heartbeat never waits for megabytes
+LARGE = 8  # of them at most carry contributions: a heartbeat never waits for megabytes
+WEIGHTS = 2  # of them at most read weights: what the whole class waits for never waits for what a class hands in
 EACH = 4  # of one student's requests at once: no flood takes them all
 WAIT_SECONDS = 10.0  # for a connection
 AWAY_SECONDS = 1.0  # for which nobody asks again once there was none
@@ -48,6 +49,7 @@ class Database:
         )
         self._threads = anyio.CapacityLimiter(CONNECTIONS)
         self._large = anyio.CapacityLimiter(LARGE)
+        self._weights = anyio.CapacityLimiter(WEIGHTS)
         self._asking: dict[str, anyio.CapacityLimiter] = {}
         self._away_until = 0.0
 
@@ -63,8 +65,9 @@ class Database:
         """What `work` returns, in one transaction in this student's name.
 
         Args:
-            is_large: it carries megabytes.
-            for_all: the whole class waits for it, so it doesn't wait for the student's other requests.
+            is_large: it carries megabytes of this student's.
+            for_all: it reads megabytes for which the whole class waits. So it waits neither for what is handed in nor for
+                the student's other requests, and the caller sees to it that each student asks for one at a time.
 
         Raises:
             StoreUnreachable: the database doesn't answer.
@@ -79,8 +82,9 @@ class Database:
                 )
                 return work(connection)
 
-        mine = self._asking.setdefault(login, anyio.CapacityLimiter(EACH))
-        async with mine if not for_all else nullcontext(), self._large if is_large else nullcontext():
+        mine = nullcontext() if for_all else self._asking.setdefault(login, anyio.CapacityLimiter(EACH))
+        place = self._weights if for_all else self._large if is_large else nullcontext()
+        async with mine, place:
             return await anyio.to_thread.run_sync(asked, limiter=self._threads)
 
     async def why_out(self, login: str, secret_hash: str) -> str:

@@ -22,6 +22,7 @@ class WeightsCache:
     def __init__(self, database: Database, folder: Path) -> None:
         self._database, self._folder = database, folder
         self._known: OrderedDict[tuple[int, int], Weights] = OrderedDict()
+        self._asking: dict[str, asyncio.Lock] = {}  # by login
         self._reading: dict[tuple[int, int], asyncio.Lock] = {}
 
     def start(self) -> None:
@@ -30,28 +31,36 @@ class WeightsCache:
             left.unlink()
 
     async def find(self, login: str, training: int, iteration: int) -> Weights | None:
-        """What to ask `path` for; None if the training has no such weights any more. Raises what the database raises."""
+        """What to ask `path` for; None if the training has no such weights any more. Raises what the database raises.
+
+        What is known is answered at once. Of the rest, each student asks for one at a time: whoever tries one number after
+        the other takes one of the few places for reading, and holds nothing that others wait for.
+        """
         which = training, iteration
-        try:
-            async with self._reading.setdefault(which, asyncio.Lock()):  # a class asks all at once
-                if which not in self._known:
-                    payload, change = await self._database.ask(
-                        login,
-                        lambda c: (
-                            student.weights(c, training, iteration),
-                            student.weights_change(c, training, iteration),
-                        ),
-                        is_large=True,
-                        for_all=True,
-                    )
-                    if payload is None:
-                        return None
-                    self._known[which] = await asyncio.to_thread(self._keep, payload, change)
-        finally:
-            self._reading.pop(which, None)
+        if which not in self._known:
+            async with self._asking.setdefault(
+                login, asyncio.Lock()
+            ):  # before the version's: nobody waits with that one
+                if not await self._read(login, which):
+                    return None
         self._known.move_to_end(which)
         self._drop_old()
         return self._known[which]
+
+    async def _read(self, login: str, which: tuple[int, int]) -> bool:
+        """Whether this version is known now; it is read from the database once, also if a class asks all at once."""
+        try:
+            async with self._reading.setdefault(which, asyncio.Lock()):
+                if which not in self._known:
+                    payload, change = await self._database.ask(
+                        login, lambda c: (student.weights(c, *which), student.weights_change(c, *which)), for_all=True
+                    )
+                    if payload is None:
+                        return False
+                    self._known[which] = await asyncio.to_thread(self._keep, payload, change)
+        finally:
+            self._reading.pop(which, None)
+        return True
 
     def path(self, sha256: str) -> Path | None:
         """The file with these bytes, if it is kept."""
