@@ -287,7 +287,7 @@ def test_a_full_disk_is_said_and_nothing_half_written_counts(mallory, door, conn
 def test_the_disk_keeps_a_reserve_for_the_database(mallory, door, monkeypatch):
     lease = mallory.claim()
     monkeypatch.setattr(uploads, "RESERVE", 1 << 60)
-    with pytest.raises(StoreUnreachable, match=r"fewer than [0-9,]+ MB are free\. Tell your instructor"):
+    with pytest.raises(StoreUnreachable, match=r"fewer than [0-9,]+ MB would stay free\. Tell your instructor"):
         mallory.submit(lease)
 
 

@@ -1,7 +1,8 @@
 """What students send: each contribution grows in a file of its own until it is whole, and is handed in from there.
 
 Nothing here counts for anything before it is in the database. A file is bound to its student, lease and start of a worker, is
-never longer than the training's payloads and a trail, and goes once it was handed in or has lain for a while.
+never longer than the training's payloads and a trail, and goes once it was handed in or has lain for a while. None is begun
+for which the disk has no room beside what is still to come of the others.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from gan_core.units import Submission
 
 LAIN = 900.0  # seconds without another byte, after which a file goes; its lease has run out long before
 EACH = 96  # files of one student: three a machine
-RESERVE = 2 << 30  # bytes that stay free: PostgreSQL's disk is often the same
+RESERVE = 2 << 30  # bytes that uploads leave free: PostgreSQL's disk is often the same
 PIECE = 1 << 20  # bytes that are written at once
 BYTE_SECONDS = 30.0  # for the next bytes
 LEAST_RATE = 4_000  # bytes a second over the whole of a request, after its first BYTE_SECONDS
@@ -57,7 +58,12 @@ class Uploads:
             left.unlink()
 
     async def size(self, login: str, lease: int, boot: UUID) -> int | None:
-        """Bytes that are here; None if the lease isn't theirs. What was answered already needs no more, and seems whole."""
+        """Bytes that are here; None if the lease isn't theirs. What was answered already needs no more, and seems whole.
+
+        Raises:
+            OSError: the disk has no room for all that was announced, this one included.
+            Refused: this student has too many on their way.
+        """
         self._clear_up()
         key = login, lease, boot
         if (upload := self._uploads.get(key)) is None:
@@ -66,13 +72,11 @@ class Uploads:
                 return None
             if not wanted:
                 return 1 << 62
-            if shutil.disk_usage(self._folder).free < RESERVE:
-                raise OSError(errno.ENOSPC, f"fewer than {RESERVE >> 20:,} MB are free")
+            limit = wanted + TRAIL_BYTES
+            self._require_room(limit + sum(known.limit - known.size for known in self._uploads.values()))
             if Counter(known.login for known in self._uploads.values())[login] >= EACH:
                 raise Refused(429, f"{EACH} contributions of yours are on their way already. Wait for one of them.")
-            upload = self._uploads.setdefault(
-                key, _Upload(self._folder / f"{login}.{lease}.{boot.hex}", login, wanted + TRAIL_BYTES)
-            )
+            upload = self._uploads.setdefault(key, _Upload(self._folder / f"{login}.{lease}.{boot.hex}", login, limit))
             upload.grew = time.monotonic()
         return upload.size
 
@@ -83,6 +87,7 @@ class Uploads:
 
         Raises:
             Refused: nobody asked for `size` before, it isn't there that this goes on, or it is more than this lease can have.
+            OSError: the disk is full, or others have filled it up to the reserve meanwhile.
         """
         upload = self._uploads.get((login, lease, boot))
         if upload is None or first != upload.size or upload.is_open:
@@ -153,6 +158,7 @@ class Uploads:
         waiting.clear()
 
         def write() -> None:
+            self._require_room(len(piece))
             with upload.path.open(
                 "r+b" if upload.size else "wb"
             ) as file:  # what a full disk took of a piece is written over
@@ -162,6 +168,10 @@ class Uploads:
         await asyncio.to_thread(write)
         upload.size += len(piece)
         upload.grew = time.monotonic()
+
+    def _require_room(self, more: int) -> None:
+        if shutil.disk_usage(self._folder).free - more < RESERVE:
+            raise OSError(errno.ENOSPC, f"fewer than {RESERVE >> 20:,} MB would stay free")
 
     def _drop(self, key: tuple[str, int, UUID]) -> None:
         if (upload := self._uploads.pop(key, None)) is not None:
