@@ -11,6 +11,7 @@ import pytest
 
 from deployments.server.door import uploads
 from deployments.server.door.uploads import Uploads
+from deployments.server.gate.runs import Refused
 
 PAYLOAD = 10 << 20  # bytes, as the database says
 BOOT = uuid4()
@@ -79,3 +80,15 @@ def test_whoever_else_fills_the_disk_meanwhile_ends_an_upload_before_the_reserve
         assert await coming.size("ada", 1, BOOT) == PAYLOAD
 
     asyncio.run(go_on())
+
+
+def test_nothing_is_written_of_what_is_more_than_was_announced(coming, tmp_path):
+    async def send() -> None:
+        await coming.size("ada", 1, BOOT)
+        with pytest.raises(Refused, match="More bytes came than were announced: 100"):
+            await coming.take("ada", 1, BOOT, 0, 100, pieces(80, 80))
+        assert await coming.size("ada", 1, BOOT) == 80
+
+    asyncio.run(send())
+    (file,) = (tmp_path / "uploads").iterdir()
+    assert file.stat().st_size == 80

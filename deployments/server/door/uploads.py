@@ -98,13 +98,13 @@ class Uploads:
         began, came, waiting = time.monotonic(), 0, bytearray()
         try:
             while (piece := await _within(body)) is not None:
+                if first + came + len(piece) > total:  # nothing of it is written
+                    raise Refused(413, f"More bytes came than were announced: {total:,}.")
                 came += len(piece)
                 waiting += piece
                 slow = time.monotonic() - began - BYTE_SECONDS
                 if slow > 0 and came < slow * LEAST_RATE:
                     raise Refused(408, f"Fewer than {LEAST_RATE:,} bytes a second are not waited for.")
-                if first + came > total:
-                    raise Refused(413, f"More bytes came than were announced: {total:,}.")
                 if len(waiting) >= PIECE:
                     await self._write(upload, waiting)
         finally:
