@@ -14,10 +14,11 @@ log = logging.getLogger("classgan.server")
 
 PAUSE = 5.0  # seconds before it is tried again to listen
 LOOK = 0.5  # seconds after which the thread sees that it is to end
+JOINED = 0.2  # seconds in which notices are one: each wakes all who wait, and each of those asks for work
 
 
 class Notices:
-    """Counts the notices of new work, and wakes whoever waits for the next one.
+    """Counts the notices of new work, and wakes whoever waits for the next one. Those of the same moment count as one.
 
     Args:
         url: of the class's database, as the instructor.
@@ -27,6 +28,8 @@ class Notices:
         self._url = url
         self.heard = 0
         self._next = asyncio.Event()
+        self._woke = -JOINED  # when all were woken last, by the event loop's clock
+        self._is_due = False  # they are woken soon, and whatever is noticed until then with it
         self._over = threading.Event()
 
     def start(self) -> None:
@@ -39,7 +42,7 @@ class Notices:
         self._over.set()
 
     async def after(self, heard: int, seconds: float) -> int:
-        """How many there were, as soon as it is another number than this, or after so many seconds."""
+        """How often all were woken, as soon as it is another number than this, or after so many seconds."""
         if heard == self.heard:
             try:
                 async with asyncio.timeout(seconds):
@@ -49,6 +52,18 @@ class Notices:
         return self.heard
 
     def _tell(self) -> None:
+        """Somebody noticed. The first one wakes at once; what comes within JOINED after it, together, when that is over."""
+        if self._is_due:
+            return
+        loop = asyncio.get_running_loop()
+        if (early := self._woke + JOINED - loop.time()) > 0:
+            self._is_due = True
+            loop.call_later(early, self._wake, loop)
+        else:
+            self._wake(loop)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._woke, self._is_due = loop.time(), False
         self.heard += 1
         self._next.set()
         self._next = asyncio.Event()
