@@ -41,8 +41,7 @@ BEGIN
         SELECT id, sum(images) OVER (ORDER BY ordinal) AS after FROM units WHERE lease_id = p_lease
     ) AS u WHERE units.id = u.id AND u.after > p_images;
     UPDATE leases SET images = p_images, units = (SELECT count(*) FROM units WHERE lease_id = p_lease) WHERE id = p_lease;
-    -- Just before its end a round hands nothing out, and each that is woken asks: of 120 machines, all were, 120 times.
-    IF classgan.seconds_left(mine.training_id, mine.iteration) >= classgan.planned_seconds(mine.training_id, mine.iteration) / 8 THEN
+    IF classgan.hands_out(mine.training_id, mine.iteration) THEN
         PERFORM pg_notify('classgan_work', '');
     END IF;
     RETURN true;

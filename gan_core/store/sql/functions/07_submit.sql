@@ -87,11 +87,13 @@ BEGIN
     ELSE
         UPDATE units SET state = 'open' WHERE lease_id = mine.units_of AND state = 'leased'
         AND NOT EXISTS (SELECT FROM leases WHERE units_of = mine.units_of AND ended_at IS NULL);
+        IF FOUND AND classgan.hands_out(mine.training_id, mine.iteration) THEN  -- after most late answers, nothing is to be had
+            PERFORM pg_notify('classgan_work', '');
+        END IF;
         UPDATE workers SET last_seen = now(), message = why WHERE id = mine.worker_id;
         PERFORM classgan.note(mine.training_id, mine.iteration, answer::text, format(
             'An answer of %s for %s of iteration %s did not enter the model: %s.', classgan.called(mine.worker_id),
             CASE mine.units WHEN 1 THEN 'unit ' || mine.first_ordinal ELSE mine.units || ' units' END, mine.iteration, why));
-        PERFORM pg_notify('classgan_work', '');
     END IF;
     IF blameless THEN
         -- Its speed as this clock saw it, from claim to answer; a moving average, since laptops get busy and idle.

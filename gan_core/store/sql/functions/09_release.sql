@@ -19,11 +19,13 @@ BEGIN
     UPDATE units SET state = CASE WHEN gives_up THEN 'stale'::unit_state ELSE 'open' END, given_up = gives_up
     WHERE lease_id = given.units_of AND state = 'leased'
     AND NOT EXISTS (SELECT FROM leases WHERE units_of = given.units_of AND ended_at IS NULL);
+    IF FOUND AND NOT gives_up AND classgan.hands_out(given.training_id, given.iteration) THEN
+        PERFORM pg_notify('classgan_work', '');
+    END IF;
     UPDATE workers SET message = classgan.plain(p_reason, 500) WHERE id = given.worker_id;
     PERFORM classgan.note(given.training_id, given.iteration, 'given back', format(
         '%s gave %s of iteration %s back: %s.%s', classgan.called(given.worker_id),
         CASE given.units WHEN 1 THEN 'unit ' || given.first_ordinal ELSE given.units || ' units' END, given.iteration, rtrim(p_reason, '.'),
         CASE WHEN gives_up THEN ' Others gave it back too, so it is given up.' ELSE '' END));
-    PERFORM pg_notify('classgan_work', '');
     PERFORM pg_notify('classgan_submitted', given.training_id::text);  -- perhaps nothing more can come
 END $$;

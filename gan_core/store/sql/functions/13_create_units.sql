@@ -39,3 +39,11 @@ LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
     SELECT coalesce(nullif(i.target_seconds, 0), nullif(t.plan->>'target_seconds', 'auto')::float, 10)
     FROM trainings AS t LEFT JOIN iterations AS i ON i.training_id = t.id AND i.number = p_iteration WHERE t.id = p_training
 $$;
+
+-- Whether units of an iteration that open now can be claimed. Just before its end a round hands nothing out, and each that is
+-- woken asks: of 120 machines that gave something back then, all were, 120 times.
+-- Called wherever units open again, before the waiting workers are told.
+CREATE FUNCTION classgan.hands_out(p_training bigint, p_iteration integer) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = classgan, pg_temp AS $$
+    SELECT coalesce(classgan.seconds_left(p_training, p_iteration) >= classgan.planned_seconds(p_training, p_iteration) / 8, true)
+$$;

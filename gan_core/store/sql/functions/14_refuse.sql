@@ -14,6 +14,9 @@ BEGIN
     gives_up := classgan.is_hopeless(bad.training_id, bad.iteration, bad.first_ordinal);
     UPDATE units SET state = CASE WHEN gives_up THEN 'stale'::unit_state ELSE 'open' END, given_up = gives_up, contribution_id = NULL
     WHERE contribution_id = p_contribution;
+    IF FOUND AND NOT gives_up AND classgan.hands_out(bad.training_id, bad.iteration) THEN
+        PERFORM pg_notify('classgan_work', '');
+    END IF;
     UPDATE workers SET message = p_reason, images_per_second = NULL WHERE id = bad.worker_id;  -- nothing was computed, perhaps
     PERFORM classgan.note(bad.training_id, bad.iteration, 'refused', format(
         'A contribution of %s to iteration %s was refused: %s. %s', classgan.called(bad.worker_id), bad.iteration, p_reason,
@@ -25,5 +28,4 @@ BEGIN
     IF lately >= 5 THEN
         PERFORM classgan.suspend(culprit, format('%s contributions were refused within an hour, the last one because: %s', lately, p_reason));
     END IF;
-    PERFORM pg_notify('classgan_work', '');
 END $$;

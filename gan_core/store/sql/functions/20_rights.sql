@@ -45,6 +45,7 @@ GRANT EXECUTE ON FUNCTION
     classgan.plan_of(bigint, integer),
     classgan.planned_seconds(bigint, integer),
     classgan.seconds_left(bigint, integer),
+    classgan.hands_out(bigint, integer),
     classgan.cut_lease(bigint, bigint, integer),
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
