@@ -33,9 +33,9 @@ class Counting(Reconnecting[Class]):
 
     refused = 0
 
-    def close(self) -> None:  # before it tries again
+    def pause(self, seconds: float) -> None:
         self.refused += 1
-        super().close()
+        super().pause(seconds)
 
 
 class Machine:

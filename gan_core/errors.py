@@ -61,7 +61,16 @@ class StoreError(GanError):
 
 
 class StoreUnreachable(StoreError):
-    """The database does not answer."""
+    """The database does not answer.
+
+    Args:
+        answered: somebody did answer and can't serve now, so the connection itself is well.
+        retry_after: seconds before which they don't want to be asked again; 0 if they didn't say.
+    """
+
+    def __init__(self, said: str = "", *, answered: bool = False, retry_after: float = 0.0) -> None:
+        super().__init__(said)
+        self.answered, self.retry_after = answered, retry_after
 
 
 class SchemaOutdated(StoreError):

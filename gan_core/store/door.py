@@ -31,6 +31,7 @@ IDLE_SECONDS = 20.0  # that a connection is kept for the next question: longer t
 STORED_SECONDS = 180.0  # until a contribution is stored: a whole class may hand in at the same moment
 HOLD = 3.0  # seconds that a question for work is held; Ctrl-C waits as long
 LONGEST_HOLD = 30.0
+LONGEST_ASKED = 20.0  # seconds of a Retry-After that are believed: a proxy may say an hour
 PASSING = (408, 409, 425, 429)  # statuses that are over sooner or later, beside those of 500 and more
 
 T = TypeVar("T")
@@ -228,7 +229,11 @@ class Door:
         except (ValueError, KeyError, TypeError):  # a proxy's page
             said = f"{answer.status_code} {answer.reason_phrase}"
         if answer.status_code in PASSING or answer.status_code >= 500:
-            raise StoreUnreachable(f"The class server at {self.place} can't serve now: {said}")
+            raise StoreUnreachable(
+                f"The class server at {self.place} can't serve now: {said}",
+                answered=True,
+                retry_after=_retry_after(answer),
+            )
         raise StoreError(f"The class server at {self.place} refused: {said}")
 
     def _fault(self, exc: httpx.TransportError) -> StoreError:
@@ -236,6 +241,12 @@ class Door:
         if "certificate verify failed" in said:
             return StoreError(f"{self.place} shows a certificate that isn't your class's: {said}.")
         return StoreUnreachable(f"The class server at {self.place} does not answer: {said}.")
+
+
+def _retry_after(answer: httpx.Response) -> float:
+    """Seconds; 0 if it says nothing, or a date: nobody's clock is trusted."""
+    said = answer.headers.get("retry-after", "")
+    return min(LONGEST_ASKED, float(said)) if said.isascii() and said.isdigit() else 0.0
 
 
 def _sha256(whole: bytes | bytearray) -> str:

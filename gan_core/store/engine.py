@@ -125,7 +125,8 @@ class Reconnecting(Generic[C]):
     Each call is repeated until it went through, so it must be one transaction that does no harm when done twice.
 
     Args:
-        opened: makes a connection to this address; a fresh one is made after each StoreUnreachable.
+        opened: makes a connection to this address; a fresh one is made after each StoreUnreachable that came of the
+            connection. One over which somebody answered is kept: to whoever has too much to do, a new one is more of it.
     """
 
     def __init__(
@@ -157,25 +158,32 @@ class Reconnecting(Generic[C]):
         return self._connection
 
     def call(self, work: Callable[[C], T]) -> T:
-        """What `work` returns, as soon as the class lets it through. Says once that it waits, and once that it goes on."""
+        """What `work` returns, as soon as the class lets it through, asked no sooner than it wants to be. Says once that it
+        waits, and once that it goes on.
+        """
         pause, waiting_since = 0.2, 0.0
         while True:
             try:
                 with translated(self.url):
                     result = work(self.connection)
             except StoreUnreachable as exc:
-                self.close()
+                if not exc.answered:
+                    self.close()
                 if self._should_stop():
                     raise
                 if not waiting_since:
                     waiting_since = time.monotonic()
                     log.warning("%s Waiting for it; nothing is lost.", exc)
-                time.sleep(pause * random.uniform(0.5, 1.0))
+                self.pause(exc.retry_after + pause * random.uniform(0.5, 1.0))  # spread: they don't come back together
                 pause = min(LONGEST_PAUSE, pause * 1.7)
                 continue
             if waiting_since:
                 log.warning("It is back after %.0f s.", time.monotonic() - waiting_since)
             return result
+
+    def pause(self, seconds: float) -> None:
+        """Before the next attempt of a call."""
+        time.sleep(seconds)
 
     def __enter__(self) -> Self:
         return self
