@@ -10,7 +10,7 @@ import pytest
 
 from deployments.server.door import database as door_database
 from deployments.server.door.database import Database
-from deployments.server.door.weights import WeightsCache
+from deployments.server.door.weights import KEPT, WeightsCache
 from gan_core.store import student
 from gan_core.store.coordinator import trainings
 from gan_core.store.logins import issue
@@ -115,3 +115,27 @@ def test_weights_that_come_a_moment_later_are_found_then(connection, tiny, kept)
     before, after = asyncio.run(find_twice())
     assert before is None
     assert after is not None
+
+
+def test_of_a_term_of_trainings_a_few_versions_are_kept_and_always_that_of_the_class_at_work(
+    connection, tiny, kept, tmp_path
+):
+    """Somebody asks for the last weights of each, again and again, while a class computes with one."""
+    plan = tiny.model_dump(mode="json")
+    over = [training_of(connection, plan, f"training {number}") for number in range(39)]
+    connection.execute("UPDATE classgan.trainings SET state = 'cancelled'")
+    at_work = training_of(connection, plan, "at work")
+
+    def files() -> list[bytes]:
+        return [path.read_bytes() for path in (tmp_path / "weights").iterdir()]
+
+    async def cycle() -> None:
+        await kept.find("ada", at_work, 0)
+        for training in over:
+            assert await kept.find("mallory", training, 0) is not None
+            assert b"weights of at work" in files()
+        await kept.find("mallory", over[0], 0)
+
+    asyncio.run(cycle())
+    newest = [f"weights of training {number}".encode() for number in (0, *range(39 - KEPT + 1, 39))]
+    assert sorted(files()) == sorted([b"weights of at work", *newest])

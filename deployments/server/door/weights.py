@@ -11,7 +11,9 @@ from gan_core.files import write_whole
 from gan_core.store import student
 from gan_core.store.door import Piece, Weights
 
-KEPT = 16  # versions, beside the newest of each training: what somebody still fetches, or computes a second time
+KEPT = (
+    16  # versions, beside the newest of each training at work: what somebody still fetches, or computes a second time
+)
 
 
 class WeightsCache:
@@ -22,6 +24,7 @@ class WeightsCache:
     def __init__(self, database: Database, folder: Path) -> None:
         self._database, self._folder = database, folder
         self._known: OrderedDict[tuple[int, int], Weights] = OrderedDict()
+        self._at_work: set[int] = set()  # trainings that want workers, when the database was asked last
         self._asking: dict[str, asyncio.Lock] = {}  # by login
         self._reading: dict[tuple[int, int], asyncio.Lock] = {}
 
@@ -52,9 +55,12 @@ class WeightsCache:
         try:
             async with self._reading.setdefault(which, asyncio.Lock()):
                 if which not in self._known:
-                    payload, change = await self._database.ask(
-                        login, lambda c: (student.weights(c, *which), student.weights_change(c, *which)), for_all=True
+                    payload, change, at_work = await self._database.ask(
+                        login,
+                        lambda c: (student.weights(c, *which), student.weights_change(c, *which), student.trainings(c)),
+                        for_all=True,
                     )
+                    self._at_work = set(at_work)
                     if payload is None:
                         return False
                     self._known[which] = await asyncio.to_thread(self._keep, payload, change)
@@ -79,9 +85,11 @@ class WeightsCache:
         return piece
 
     def _drop_old(self) -> None:
-        """What was asked for least of late. The newest of a training stays: nobody who cycles through old ones drives it out."""
+        """What was asked for least of late. What a class at work fetches stays, the newest of its training: nobody who cycles
+        through old ones, or through the trainings of a term, drives it out.
+        """
         newest = dict(sorted(self._known))  # of each training, the last iteration
-        old = [which for which in self._known if which[1] != newest[which[0]]]
+        old = [which for which in self._known if which[0] not in self._at_work or which[1] != newest[which[0]]]
         for which in old[: max(0, len(old) - KEPT)]:
             gone = self._known.pop(which)
             for piece in (gone, gone.change):
