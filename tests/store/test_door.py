@@ -1,5 +1,6 @@
 """How a student's machine asks a class server that has too much to do, or through a proxy that knows better."""
 
+import hashlib
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -8,11 +9,12 @@ from stand_ins import reply, stand_in
 
 from gan_core.errors import StoreUnreachable
 from gan_core.store import student
-from gan_core.store.door import LONGEST_ASKED, Door
+from gan_core.store.door import LONGEST_ASKED, Door, Weights
 from gan_core.store.engine import Reconnecting
 from gan_core.store.student import Class
 
 CREDIT = b"[3, 48, 2.5]"
+WEIGHTS = bytes(range(256)) * 4_000  # 1 MB
 
 
 class Impatient(Reconnecting[Class]):
@@ -84,3 +86,42 @@ def test_what_an_answer_asks_for_is_passed_on_within_limits(tmp_path: Path, stat
         student.my_credit(home)
     assert refused.value.answered
     assert refused.value.retry_after == seconds
+
+
+def find_weights(request: BaseHTTPRequestHandler) -> bool:
+    """Answers which weights there are; False if their bytes are asked for."""
+    if request.command == "POST":
+        found = Weights(sha256=hashlib.sha256(WEIGHTS).hexdigest(), size=len(WEIGHTS))
+        reply(request, 200, found.model_dump_json().encode())
+    return request.command == "POST"
+
+
+def test_weights_that_are_cut_come_whole_through_a_proxy_that_knows_no_ranges(tmp_path: Path):
+    """It answers with all of them, whatever was asked for."""
+    asked: list[str] = []
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        if find_weights(request):
+            return
+        asked.append(request.headers["range"])
+        if len(asked) == 1:  # cut in the middle
+            reply(request, 200, WEIGHTS[:300_000], content_length=len(WEIGHTS))
+            request.close_connection = True
+        else:
+            reply(request, 200, WEIGHTS)
+
+    with stand_in(tmp_path, answer) as server, Door(server.url) as home:
+        assert home.weights(1, 0) == WEIGHTS
+    assert len(asked) == 2
+    assert asked[1] != asked[0] == "bytes=0-"
+
+
+def test_more_than_the_weights_is_not_taken(tmp_path: Path):
+    """A body without an end would fill the machine's memory."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        if not find_weights(request):
+            reply(request, 206, WEIGHTS + bytes(1 << 24), content_length=1 << 40)
+
+    with stand_in(tmp_path, answer) as server, Door(server.url) as home:
+        assert home.weights(1, 0) == WEIGHTS
