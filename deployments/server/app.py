@@ -13,8 +13,9 @@ Whoever starts the process sees to this:
   UI shows its login form because of it; the instructor enters `instructor:SECRET` there.
 - `PREFECT_UI_API_URL` is the address of `/api` as browsers see it. `PREFECT_SERVER_CSRF_PROTECTION_ENABLED` stays off,
   and `PREFECT_SERVER_API_BASE_PATH` unset.
-- `ws_max_size` of uvicorn about 1 MB, since a frame is in memory before the gate sees it, and `limit_concurrency`
-  a few hundred: connections that say nothing cost memory, and nobody knows whose they are.
+- `ws_max_size` of uvicorn about 1 MB, since a frame is in memory before the gate sees it. `limit_concurrency` is above
+  what a class needs (`serving.CONNECTIONS`), and finite: connections that say nothing cost memory, and nobody knows whose
+  they are.
 - TLS. Basic credentials are readable without it.
 
 A student's shifts ask the class itself under `/classgan/student` (`deployments/server/door`).
