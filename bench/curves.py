@@ -45,3 +45,35 @@ def draw_curves(curves: Mapping[str, Sequence[Point]], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120, metadata={"Software": ""})
     plt.close(figure)
+
+
+def draw_scaling(means: Mapping[str, Mapping[int, tuple[float, float]]], path: Path) -> None:
+    """Distance against wall time for each fleet, as a PNG.
+
+    Args:
+        means: label → time → mean and the factor of its interval, which is drawn as a band.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    for number, (label, curve) in enumerate(means.items()):
+        times, values = [time / 1000 for time in curve], list(curve.values())
+        style = {"color": "#000000", "linewidth": 2.5} if not number else {"color": plt.cm.viridis(number / len(means))}  # ty: ignore[unresolved-attribute]
+        axes.plot(times, [mean for mean, _ in values], "o-", markersize=3, label=label, **style)
+        axes.fill_between(
+            times, [m / f for m, f in values], [m * f for m, f in values], color=style["color"], alpha=0.12, linewidth=0
+        )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="wall time, in thousands of images of the fastest machine",
+        ylabel="digit distance",
+    )
+    axes.grid(visible=True, which="both", alpha=0.25)
+    axes.legend(frameon=False, fontsize=8, ncols=2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120, metadata={"Software": ""})
+    plt.close(figure)

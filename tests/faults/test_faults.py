@@ -31,6 +31,7 @@ class Fault(StrEnum):
     DROPPED = "database: every connection cut"
     AWAY = "database: away for a minute"
     FULL = "database: disk full"
+    SERVER = "class server: away for longer than a lease"
 
 
 CASES = [  # each fault once but for the longest; `make rehearsal` adds that one and the other phases
@@ -46,6 +47,7 @@ CASES = [  # each fault once but for the longest; `make rehearsal` adds that one
     (Fault.RESTART, Phase.COMPUTING),
     (Fault.DROPPED, Phase.BEFORE_COMMIT),
     (Fault.FULL, Phase.SUBMITTING),
+    (Fault.SERVER, Phase.COMPUTING),
 ]
 MORE = [
     (Fault.LEADER_KILL, Phase.GATHERED),
@@ -64,6 +66,7 @@ MORE = [
     (Fault.DROPPED, Phase.COMPUTING),
     (Fault.DROPPED, Phase.SUBMITTING),
     (Fault.AWAY, Phase.COMPUTING),
+    (Fault.SERVER, Phase.SUBMITTING),
 ]
 OF_COORDINATOR = {Phase.CREATED, Phase.GATHERED, Phase.BEFORE_COMMIT, Phase.AFTER_COMMIT}
 AWAY_SECONDS = 60.0
@@ -131,6 +134,12 @@ def strike(fault, school, held, network, plan, name) -> None:
             school.cut_every_connection()
         case Fault.FULL:
             fill_disk(school, held)
+        case Fault.SERVER:
+            school.door.stop()
+            held.go_on()
+            open_leases = "SELECT id FROM classgan.leases WHERE ended_at IS NULL"
+            wait_until(lambda: not school.ask(open_leases), what="the end of every lease")
+            school.door.start()
     held.go_on()
     if fault in (Fault.CUT_BLOB, Fault.LOST_ANSWER):
         wait_until(lambda: network.cuts, what="the cut")

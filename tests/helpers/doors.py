@@ -85,6 +85,7 @@ class DoorServer:
                 ssl_keyfile=str(self.folder / "class.key"),
                 lifespan="on",
                 log_level="warning",
+                timeout_keep_alive=30,  # as the real one: longer than a machine keeps a connection
                 timeout_graceful_shutdown=0,
             )
         )

@@ -1,23 +1,21 @@
-"""A network that can fail: passes a PostgreSQL unix socket on, and is cut where a test wants it."""
+"""A network that can fail: passes a machine's connections to the class server on, and is cut where a test wants it."""
 
 import socket
-import tempfile
 import threading
 from contextlib import suppress
-from pathlib import Path
-from urllib.parse import quote, unquote
-
-SOCKET = ".s.PGSQL.5432"
+from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Between one machine and the database. Use as a context manager; `url` is the machine's address of the database."""
+    """Between one machine and the class server. Use as a context manager; `url` is the server's address for the machine."""
 
     def __init__(self, url: str) -> None:
-        self._real = str(Path(unquote(url.rpartition("host=")[2])) / SOCKET)
-        self._folder = tempfile.TemporaryDirectory(prefix="classgan-proxy-")
-        self.url = url.rpartition("host=")[0] + "host=" + quote(self._folder.name, safe="")
-        self._listener = socket.socket(socket.AF_UNIX)
+        parts = urlsplit(url)
+        assert parts.port is not None
+        self._real = "127.0.0.1", parts.port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        here = self._listener.getsockname()[1]
+        self.url = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{here}")).geturl()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._budget: int | None = None  # bytes that may still pass upstream before the cut
@@ -26,15 +24,12 @@ class Proxy:
         self.cuts = 0
 
     def __enter__(self) -> "Proxy":
-        self._listener.bind(str(Path(self._folder.name) / SOCKET))
-        self._listener.listen()
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._listener.close()
         self.cut()
-        self._folder.cleanup()
 
     def cut(self) -> None:
         """Break every connection; new ones are let through."""
@@ -46,11 +41,11 @@ class Proxy:
             self._end(near, far)
 
     def cut_after(self, count: int) -> None:
-        """Break every connection once so many more bytes have gone to the database: in the middle of a blob."""
+        """Break every connection once so many more bytes have gone to the class server: in the middle of a blob."""
         self._budget = count
 
     def lose_answer_after(self, count: int) -> None:
-        """Let so many bytes go to the database, then break every connection when it answers: the answer is lost."""
+        """Let so many bytes go to the class server, then break every connection when it answers: the answer is lost."""
         self._sent, self._swallow = 0, count
 
     def _accept(self) -> None:
@@ -59,9 +54,8 @@ class Proxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            far = socket.socket(socket.AF_UNIX)
             try:
-                far.connect(self._real)
+                far = socket.create_connection(self._real)
             except OSError:
                 near.close()
                 continue

@@ -1,4 +1,4 @@
-"""A class under faults: a database that can be killed, a healthy worker, and the checks that must hold after anything."""
+"""A class under faults: a database and a class server that can be killed, a healthy worker, and the checks that must hold after anything."""
 
 import time
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import safetensors.torch
 import torch
+from doors import DoorServer
 from faults.machines import MachineProcess, Phase, Quirks, coordinator, student_machine
 from killing import kill_tree
 from poll import wait_until
@@ -17,7 +18,7 @@ from deployments.local.postgres import Postgres
 from gan_core.networks.update import State, tensors_of
 from gan_core.plan import Plan
 from gan_core.store.coordinator import trainings
-from gan_core.store.migrate import add_student, migrate
+from gan_core.store.migrate import migrate
 from gan_core.units import TrainingState
 
 NEVER = -1
@@ -29,6 +30,7 @@ class FaultySchool:
     """Starts machines against one database; what it starts, it ends."""
 
     postgres: Postgres
+    door: DoorServer  # through which students' machines reach it
     cache: Path
     machines: list[MachineProcess] = field(default_factory=list)
 
@@ -37,9 +39,7 @@ class FaultySchool:
         return self.postgres.url()
 
     def student_url(self, login: str) -> str:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            add_student(connection, login)
-        return self.postgres.url(login)
+        return self.door.url(login)
 
     def worker(
         self, name: str, hold: Phase | None = None, quirks: Quirks = ORDINARY, url: str = "", cache: Path | None = None
@@ -176,10 +176,12 @@ class FaultySchool:
 def faulty_school(folder: Path, cache: Path) -> Iterator[FaultySchool]:
     postgres = Postgres(folder / "postgres")
     postgres.start()
-    school = FaultySchool(postgres, cache)
+    school = FaultySchool(postgres, DoorServer(postgres.url(), folder), cache)
     try:
         migrate(postgres.url())
+        school.door.start()
         yield school
     finally:
         school.end()
+        school.door.stop()
         postgres.stop()
