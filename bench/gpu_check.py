@@ -6,150 +6,72 @@ CPU under another name (`cpu:1`), which only shows that the script works.
 
 import argparse
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-import numpy as np
 import torch
 from rich.console import Console
 
-from bench.measure import Disturbance, interleaved, median, ratio, warm_up
-from bench.report import Judgement, Row, Section, at_least, at_most, machine, print_section, print_summary, write_json
+from bench.gpu_speed import plan_for, speeds
+from bench.measure import Disturbance, warm_up
+from bench.report import Judgement, Row, Section, at_most, machine, print_section, print_summary, write_json
 from bench.school import School, school
+from bench.trial import Fault, on_memory, section_tried, tried
 from gan_core.coordinator.checker import Checker
-from gan_core.data.images import ImageSet
-from gan_core.devices import captured
 from gan_core.devices.hardware import CPU, choices
+from gan_core.errors import StackError
 from gan_core.layout import Vectors
-from gan_core.networks import gradients
-from gan_core.networks.gradients import Walk, contribute
-from gan_core.networks.inputs import batches
-from gan_core.networks.models import Networks, initial_weights
+from gan_core.networks.models import Networks
 from gan_core.networks.self_test import fault_of
 from gan_core.plan import Plan
 from gan_core.presets import PRESETS, preset
 from gan_core.store.engine import connect
-from gan_core.units import WorkUnit
 from gan_core.worker.device_choice import DeviceChoice
 
 UNDER_ANOTHER_NAME = "cpu:1"
-OF_THE_BARE_LOOP = 0.9  # the target
-BATCHES = (32, 128)
-SECONDS = 2.0  # that one measurement of speed takes, about
 ROUNDS = 10  # of the class of two
-SMALL = {"generator_width": 8, "discriminator_width": 8}  # where the figures say nothing anyway
+NO_DATABASE = (StackError, OSError, subprocess.SubprocessError)  # what a machine without PostgreSQL raises
 
 
 def self_tests(device: str, small: bool) -> Section:
     """Every preset in every precision against the CPU, by the rule that credit is judged by."""
-    rows = []
+    rows, tries = [], []
     for name in PRESETS:
         for precision in ("float32", "mixed"):
-            plan = _plan(name, small, precision=precision)
-            started = time.perf_counter()
-            fault = fault_of(plan, Networks(plan, device))
-            seconds = time.perf_counter() - started
-            rows.append(
-                Row(
-                    label=f"{name}, {precision}",
-                    cells=(fault or "the same numbers", f"{seconds:.1f}"),
-                    figures={"seconds": seconds, "faults": float(bool(fault))},
-                    judgement=Judgement("no fault", not fault),
-                )
-            )
+            plan, label = plan_for(name, small, precision=precision), f"{name}, {precision}"
+            found = tried(device, lambda plan=plan, label=label: _self_test(plan, label, device))
+            rows.append(found.row(label, 2) if isinstance(found, Fault) else found)
+            tries.append(found)
     return Section(
         name="self-test",
         title=f"{device} against the CPU, as before a machine's first lease",
         columns=("what it computes", "s"),
         ratio="",
         rows=tuple(rows),
+        notes=on_memory(tries),
     )
 
 
-def speeds(device: str, small: bool) -> Section:
-    """Images a second of a lease, with steps started kernel by kernel and recorded, against the recorded steps alone."""
-    rows = []
-    for name in ("dcgan", "better"):
-        for size in (8,) if small else BATCHES:
-            rows += _speed_rows(_plan(name, small, batch_size=size, contribution="local_steps"), name, device, small)
-    return Section(
-        name="speed",
-        title=f"a lease of local steps on {device}",
-        columns=("images/s",),
-        ratio="speed",
-        rows=tuple(rows),
-        notes=(
-            "The bare loop takes the same step with the same batch again and again: nothing is read, drawn, copied or encoded.",
-            *(
-                []
-                if device.startswith("cuda")
-                else ["Steps are recorded on NVIDIA's GPUs only: here the first two are the same."]
-            ),
-        ),
+def _self_test(plan: Plan, label: str, device: str) -> Row:
+    started = time.perf_counter()
+    fault = fault_of(plan, Networks(plan, device))
+    seconds = time.perf_counter() - started
+    return Row(
+        label=label,
+        cells=(fault or "the same numbers", f"{seconds:.1f}"),
+        figures={"seconds": seconds, "faults": float(bool(fault))},
+        judgement=Judgement("no fault", not fault),
     )
-
-
-def _speed_rows(plan: Plan, name: str, device: str, small: bool) -> list[Row]:
-    networks, weights, images = Networks(plan, device), initial_weights(plan), _noise(plan)
-    trial = _unit(4 * plan.batch_size)
-    contribute(plan, networks, images, (trial,), weights)  # the first one chooses kernels
-    _, measures = contribute(plan, networks, images, (trial,), weights)
-    steps = 4 if small else max(4, int(SECONDS * measures.images / measures.seconds) // plan.batch_size)
-    unit = _unit(steps * plan.batch_size)
-
-    def lease() -> float:
-        _, measures = contribute(plan, networks, images, (unit,), weights)
-        return measures.images / measures.seconds
-
-    def kernel_by_kernel() -> float:
-        with patch.object(captured, "is_recorded", _never), patch.object(gradients, "is_recorded", _never):
-            return lease()
-
-    def bare() -> float:
-        walk = Walk.over(plan, networks, (unit,))
-        networks.load(weights)
-        (batch, *_) = batches(plan, images, _unit(plan.batch_size), networks.device)
-        walk.take(batch)
-        float(walk.sums[0])  # waits until it is done
-        started = time.perf_counter()
-        for _ in range(steps):
-            walk.take(batch)
-        float(walk.sums[0])
-        return steps * plan.batch_size / (time.perf_counter() - started)
-
-    variants: Mapping[str, Callable[[], float]] = {
-        "bare loop": bare,
-        "kernel by kernel": kernel_by_kernel,
-        "lease": lease,
-    }
-    found = interleaved(variants, 1 if small else 3)
-    rows = []
-    for label, values in found.items():
-        share = ratio(values, found["bare loop"])
-        judged = at_least(share, OF_THE_BARE_LOOP) if label == "lease" and device.startswith("cuda") else None
-        rows.append(
-            Row(
-                label=f"{name}, batch {plan.batch_size}: {label}",
-                cells=(f"{median(values):,.0f}",),
-                figures={"images_per_second": median(values)},
-                ratio=share,
-                judgement=judged,
-            )
-        )
-    return rows
-
-
-def _never(device: torch.device) -> bool:
-    return False
 
 
 def full_memory(device: str, small: bool) -> Section:
     """A training that doesn't fit: the machine goes on with its CPU, and says why."""
-    plan, choice = _plan("dcgan", small), DeviceChoice(device)
+    plan, choice = plan_for("dcgan", small), DeviceChoice(device)
     with _no_memory(device):
         choice.fit(plan, lambda: None)
     went_on, why = choice.device == CPU and "memory" in choice.why, choice.why
@@ -201,13 +123,28 @@ def class_of_two(device: str, small: bool) -> Section:
     plan = preset("demo").changed(quorum=2 * 625, max_units_per_lease=1, iterations=ROUNDS)
     if small:
         plan = plan.changed(images_per_unit=160, quorum=320, generator_width=8, discriminator_width=8)
-    with school() as room:
+    with ExitStack() as stack:
+        try:
+            room = stack.enter_context(school())
+        except NO_DATABASE as exc:
+            return _left_out(exc)
         with room.leader("together", plan) as leader, room.workers(CPU), room.workers("gpu", device=device):
             for _ in range(ROUNDS):
                 leader.ask("open")
                 leader.ask("close")
                 _check_all(room)
         return _together(room, device)
+
+
+def _left_out(why: Exception) -> Section:
+    return Section(
+        name="class",
+        title="left out: no PostgreSQL runs here",
+        columns=(),
+        ratio="",
+        rows=(),
+        notes=(f"A class needs one, and a student's machine doesn't: the device was tested all the same. {why}",),
+    )
 
 
 def _check_all(room: School) -> None:
@@ -246,28 +183,11 @@ def _together(room: School, device: str) -> Section:
     )
 
 
-def _plan(name: str, small: bool, **more: object) -> Plan:
-    values = {**(SMALL if small else {}), **({"batch_size": 8} if small else {}), **more}
-    return preset(name).model_copy(
-        update=values
-    )  # what sizes have to do with each other in a class doesn't matter here
-
-
-def _noise(plan: Plan) -> ImageSet:
-    shape = (256, plan.image_size, plan.image_size, plan.channels)
-    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    return ImageSet(name="noise", pixels=pixels, labels=None, fingerprint="", skipped=())
-
-
-def _unit(images: int) -> WorkUnit:
-    return WorkUnit(ordinal=0, epoch=0, indices=tuple(i % 256 for i in range(images)), seed=0)
-
-
 SECTIONS: Mapping[str, Callable[[str, bool], Section]] = {
     "self-test": self_tests,
     "speed": speeds,
     "memory": full_memory,
-    "a class of two": class_of_two,
+    "class": class_of_two,
 }
 
 
@@ -284,8 +204,8 @@ def main() -> int:
     device = choices(asked.device)[0]
     device = UNDER_ANOTHER_NAME if device == CPU else device
     small = device.startswith("cpu")
-    name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
-    console.print(f"{name}; {machine()}.", highlight=False)
+    where = f"{_name_of(device)}; {machine()}"
+    console.print(f"{where}.", highlight=False)
     if small:
         console.print(
             "There is no GPU here: this run shows that the script works, and its speeds say nothing.", style="yellow"
@@ -294,13 +214,19 @@ def main() -> int:
     sections, disturbance = [], Disturbance()
     for name, measure in SECTIONS.items():
         with console.status(f"{name} ..."):
-            sections.append(measure(device, small))
+            sections.append(section_tried(name, measure, device, small))
         print_section(sections[-1], console)
+        if asked.json:
+            write_json(asked.json, sections, where)  # each time: whatever ends this, the earlier sections are there
     console.print(disturbance.sentence(), style="dim", highlight=False)
     print_summary(sections, console)
-    if asked.json:
-        write_json(asked.json, sections)
     return any(row.judgement and not row.judgement.met for section in sections for row in section.rows)
+
+
+def _name_of(device: str) -> str:
+    """What its maker calls it."""
+    name = tried(device, lambda: torch.cuda.get_device_name(device)) if device.startswith("cuda") else device
+    return name if isinstance(name, str) else device  # the sections say what is wrong with it
 
 
 if __name__ == "__main__":
@@ -309,4 +235,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("Interrupted: no figures were written.")
+        sys.exit("Interrupted: the JSON has the sections that were finished.")

@@ -12,6 +12,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from gan_core.files import write_whole
+
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 HEADING = "### "  # of each section's table on the page
 
@@ -102,21 +104,26 @@ def print_summary(sections: Sequence[Section], console: Console) -> None:
         console.print(f"  not met: {line}", style="red", highlight=False)
 
 
-def write_json(path: Path, sections: Sequence[Section]) -> None:
-    """Every figure of these sections, as numbers."""
+def write_json(path: Path, sections: Sequence[Section], where: str = "") -> None:
+    """Every figure of these sections, as numbers.
+
+    Args:
+        where: what was measured; `machine()`, if nothing is said.
+    """
     content = {
-        "machine": machine(),
+        "machine": where or machine(),
         "sections": {
             s.name: {"title": s.title, "ratio": s.ratio, "rows": [_plain(row) for row in s.rows], "notes": s.notes}
             for s in sections
         },
     }
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_whole(path, f"{json.dumps(content, indent=2, ensure_ascii=False)}\n".encode())
 
 
 def _plain(row: Row) -> dict[str, object]:
     return {
         "label": row.label,
+        "cells": row.cells,
         "figures": dict(row.figures),
         "ratio": row.ratio,
         "judgement": asdict(row.judgement) if row.judgement else None,
