@@ -34,6 +34,7 @@ from bench import (
     storage,
     traffic,
 )
+from bench.children import ChildFell
 from bench.measure import Disturbance
 from bench.options import Options
 from bench.report import (
@@ -131,5 +132,7 @@ if __name__ == "__main__":
         signal.signal(number, signal.default_int_handler)
     try:
         main()
+    except ChildFell as exc:
+        sys.exit(f"{exc}: no figures were written.")
     except KeyboardInterrupt:
         sys.exit("Interrupted: no figures were written.")

@@ -1,7 +1,7 @@
 """Our own modules as child processes: `python -m bench.NAME`, one JSON line an answer, ended by closing their stdin."""
 
+import _thread
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,17 +9,23 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0  # seconds a child gets to finish the unit at hand
 
 
+class ChildFell(Exception):
+    """A child process ended by itself."""
+
+
 class Child:
     """A running child process."""
 
+    living: ClassVar[set["Child"]] = set()  # of this process
+
     def __init__(self, module: str, *arguments: object) -> None:
-        self.module = module
+        self.module, self.fell = module, ""  # how it ended, if nobody asked it to
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"bench.{module}", *map(str, arguments)],
             cwd=ROOT,
@@ -30,14 +36,19 @@ class Child:
             start_new_session=True,  # Ctrl-C is for the parent, which ends its children
         )
         self._asked_to_end = False
+        self.living.add(self)
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
 
     def _guard(self) -> None:
         """End this benchmark when the child ends unasked: a class without its worker would wait for ever."""
         status = self.process.wait()
+        self.living.discard(self)
         if not self._asked_to_end and status:
-            print(f"bench.{self.module} ended by itself with exit status {status}", file=sys.stderr)
-            os.kill(os.getpid(), signal.SIGTERM)  # wakes the main thread wherever it waits
+            self.fell = f"bench.{self.module} ended by itself with exit status {status}"
+            print(self.fell, file=sys.stderr)
+            _interrupt_main()
+            for other in [*self.living]:  # where that wakes nobody, the end of what is waited for does
+                other.kill()
 
     def tell(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -75,16 +86,37 @@ class Child:
         self.process.wait()
 
 
+def _interrupt_main() -> None:
+    """Ctrl-C for the main thread, wherever it waits. On Windows, where a signal would end this process at once, it comes when
+    the thread's wait for a child is over.
+    """
+    main = threading.main_thread().ident
+    if sys.platform == "win32" or main is None:
+        _thread.interrupt_main()
+    else:
+        signal.pthread_kill(main, signal.SIGINT)
+
+
 @contextmanager
 def children(*calls: tuple[object, ...]) -> Generator[list[Child]]:
-    """A child process for each (module, argument, ...), as long as this block lives."""
+    """A child process for each (module, argument, ...), as long as this block lives.
+
+    Raises:
+        ChildFell: one of them ended by itself.
+    """
     started: list[Child] = []
     try:
-        started.extend(Child(str(module), *arguments) for module, *arguments in calls)
-        yield started
-    except BaseException:
-        for process in started:
-            process.kill()
+        try:
+            for module, *arguments in calls:
+                started.append(Child(str(module), *arguments))
+            yield started
+        except BaseException:
+            for process in started:
+                process.kill()
+            raise
+    except (KeyboardInterrupt, EOFError) as exc:
+        if fell := next((process.fell for process in started if process.fell), ""):
+            raise ChildFell(fell) from exc
         raise
     for process in started:
         process.stop()  # all of them finish what they are at, at the same time
