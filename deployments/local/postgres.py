@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from gan_core.errors import StackError, StoreUnreachable
 from gan_core.store.engine import connect
 
+STOP_SECONDS = 10  # after which it is killed
 START_SECONDS = 60  # slowest start seen: 12 s, recovering after kill -9 on a busy two-core machine
 OWNER = "instructor"  # the superuser inside: the instructor
 SYSTEM_USER = "pgserver"  # PostgreSQL refuses to run as root; then it runs as this user
@@ -98,6 +100,7 @@ class Postgres:
             ],
             capture_output=True,
             text=True,
+            errors="replace",  # in Windows' own language, it may not be in Python's code page
             user=user,
             cwd=self.folder if user else None,
         )
@@ -105,7 +108,7 @@ class Postgres:
             said = result.stderr.strip().splitlines() or ["it says nothing"]
             why = next((line for line in said if "error:" in line or "FATAL:" in line), said[-1])
             raise StackError(f"PostgreSQL could not make its folder {self.folder}: {why}")
-        with (self.folder / "postgresql.conf").open("a") as conf:
+        with (self.folder / "postgresql.conf").open("a", encoding="utf-8") as conf:
             conf.write(CONFIGURATION)
 
     def _wait(self) -> None:
@@ -124,15 +127,25 @@ class Postgres:
     def stop(self) -> None:
         """End every connection and stop. Data stays."""
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(2)  # SIGINT: "fast" shutdown, rolls open transactions back
+            self._ask_to_stop(self.process)
             try:
-                self.process.wait(10)
+                self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
         if self.sockets is not None:
             shutil.rmtree(self.sockets, ignore_errors=True)
             self.sockets = None
+
+    def _ask_to_stop(self, process: "subprocess.Popen[bytes]") -> None:
+        """A "fast" shutdown, which rolls open transactions back, and doesn't wait for it."""
+        if sys.platform != "win32":
+            process.send_signal(signal.SIGINT)
+            return
+        # There Python sends no SIGINT to a process; PostgreSQL has a pipe for it, which its own program knows.
+        command = [_binaries() / "pg_ctl", "stop", "--mode=fast", "--no-wait", "-D", self.folder]
+        with suppress(OSError, subprocess.TimeoutExpired):  # then it is killed, and recovers when it starts
+            subprocess.run(command, capture_output=True, check=False, timeout=STOP_SECONDS)
 
 
 # Durable, but tuned for a machine that does other things too.
@@ -210,7 +223,9 @@ def _is_alive(folder: Path) -> bool:
     import psutil
 
     try:
-        pid = int((folder / "postmaster.pid").read_text().split()[0])
+        pid = int(
+            (folder / "postmaster.pid").read_bytes().split()[0]
+        )  # its second line is a path, in whatever encoding
         return "postgres" in psutil.Process(pid).name()
     except (FileNotFoundError, ValueError, IndexError, psutil.Error):
         return False
