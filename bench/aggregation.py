@@ -52,7 +52,7 @@ class Peak:
 def held() -> int:
     """Memory that only this process can give back. Pages of files don't count where the system tells them apart."""
     try:
-        status = Path(f"/proc/{os.getpid()}/status").read_text()
+        status = Path(f"/proc/{os.getpid()}/status").read_text(encoding="utf-8")
         return int(status.partition("RssAnon:")[2].split()[0]) * 1024
     except (OSError, IndexError):
         return psutil.Process().memory_info().rss

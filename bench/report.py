@@ -132,7 +132,7 @@ def _plain(row: Row) -> dict[str, object]:
 
 def require_markers(path: Path) -> None:
     """Raises ValueError unless the page says where figures belong: better now than after ten minutes."""
-    text = path.read_text() if path.is_file() else ""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise ValueError(f"{path} needs the lines {BEGIN} and {END}, once each and in this order: figures go between.")
 
@@ -143,12 +143,12 @@ def write_markdown(path: Path, sections: Sequence[Section], order: Sequence[str]
     Args:
         order: names of all sections, as they shall follow each other.
     """
-    before, _, rest = path.read_text().partition(BEGIN)
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     figures, _, after = rest.partition(END)
     tables = {table.partition(":")[0]: table.strip() for table in figures.split(HEADING)[1:]}
     tables |= {section.name: _markdown(section, path.parent) for section in sections}
     page = "\n\n".join(f"{HEADING}{tables[name]}" for name in order if name in tables)
-    path.write_text(f"{before}{BEGIN}\n\n{page}\n\n{END}{after}")
+    path.write_text(f"{before}{BEGIN}\n\n{page}\n\n{END}{after}", encoding="utf-8")
 
 
 def _markdown(section: Section, folder: Path) -> str:

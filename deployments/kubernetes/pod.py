@@ -70,7 +70,7 @@ def read_invite(path: Path) -> Invite:
         InviteError: it isn't there, or is damaged.
     """
     try:
-        return Invite.parse(path.read_text())
+        return Invite.parse(path.read_text(encoding="utf-8"))
     except OSError as exc:
         raise InviteError(
             f"There is no invite in {path} ({exc.strerror}). Put one into the cluster: "

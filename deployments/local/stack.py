@@ -321,7 +321,7 @@ class LocalStack:
             ) from exc
 
     def _take_folder(self) -> None:
-        lock = (self.home / "stack.lock").open("a+")
+        lock = (self.home / "stack.lock").open("ab")
         try:
             if os.name == "posix":
                 import fcntl

@@ -88,7 +88,7 @@ def _listing(repo: str, revision: str, downloads: Path) -> dict[str, Any]:
     listing = {"kind": kind, "commit": info.sha, "files": files}
     kept.mkdir(parents=True, exist_ok=True)
     part = kept / f"{info.sha}.json.{threading.get_ident()}.part"
-    part.write_text(json.dumps(listing))
+    part.write_text(json.dumps(listing), encoding="utf-8")
     move(part, kept / f"{info.sha}.json")
     return listing
 

@@ -32,7 +32,7 @@ LOCK = 0x636C6173  # "clas": two migrations wait for each other
 def function_files() -> list[tuple[str, str]]:
     """(file name, text) of the functions, in the order in which they are made."""
     folder = files("gan_core.store").joinpath("sql", "functions")
-    return sorted((f.name, f.read_text()) for f in folder.iterdir() if f.name.endswith(".sql"))
+    return sorted((f.name, f.read_text(encoding="utf-8")) for f in folder.iterdir() if f.name.endswith(".sql"))
 
 
 def migrate(url: str) -> None:

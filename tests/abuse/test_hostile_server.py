@@ -60,7 +60,7 @@ def attack(tmp_path: Path) -> Callable[..., Hostile]:
                 with suppress(psutil.NoSuchProcess):  # it may have ended by itself
                     kill_tree(server.worker.pid)
                 server.worker.wait()
-        assert not marker.exists(), (tmp_path / "worker.log").read_text()
+        assert not marker.exists(), (tmp_path / "worker.log").read_text(encoding="utf-8")
         return server
 
     return against
@@ -144,7 +144,8 @@ def test_a_state_that_names_a_pickle_to_load_stays_data(attack, tmp_path, kind):
                 "metadata": {"storage_key": str(bomb), "serializer": {"type": "pickle"}, "prefect_version": "3.9.1"},
                 "result": base64.encodebytes(pickle.dumps(Bomb(tmp_path / "marker"))).decode(),
             }
-        )
+        ),
+        encoding="utf-8",
     )
     metadata = {"storage_key": str(bomb), "serializer": {"type": "pickle"}, "prefect_version": "3.9.1"}
 
@@ -170,7 +171,9 @@ def ended(server: Hostile) -> bool:
 
 def test_a_state_that_names_a_module_to_import_imports_nothing(attack, tmp_path):
     """Reading such a state alone would import the module, in the worker itself."""
-    (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')\ndumps = loads = print\n")
+    (tmp_path / "evil_module.py").write_text(
+        f"open({str(tmp_path / 'marker')!r}, 'w')\ndumps = loads = print\n", encoding="utf-8"
+    )
 
     def prepare(server: Hostile) -> None:
         server.run["state"]["data"] = {
@@ -220,7 +223,7 @@ def test_storage_that_the_server_names_is_not_used(attack, tmp_path):
 
     server = attack(poison, until=lambda server: bool(set(server.types) & FINAL))
     assert server.types[-1] in ("FAILED", "CRASHED")
-    assert "refused: what a server sends becomes no object" in (tmp_path / "worker.log").read_text()
+    assert "refused: what a server sends becomes no object" in (tmp_path / "worker.log").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

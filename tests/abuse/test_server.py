@@ -364,7 +364,7 @@ def test_a_students_worker_works_a_shift_through_the_gate(gate, database):
 
         gate.admit("ada", "alan", "mallory")
         assert worker.wait(30) != 0
-        assert "refuses this login" in (gate.folder / "worker.log").read_text()
+        assert "refuses this login" in (gate.folder / "worker.log").read_text(encoding="utf-8")
     finally:
         worker.kill()
         worker.wait()

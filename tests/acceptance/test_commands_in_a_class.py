@@ -58,7 +58,7 @@ def test_the_commands_of_the_pages_steer_a_training(school, here, tiny, capsys):
     assert "from its next iteration on: learning_rate_g 0.001 → 0.0005, quorum 48 → 3750" in said
     assert f"{NAME} is cancelled for good" in said
     assert school.state(NAME) is TrainingState.CANCELLED
-    assert "ada" in (here / "grades.csv").read_text()
+    assert "ada" in (here / "grades.csv").read_text(encoding="utf-8")
     assert (here / "hundred.png").exists()
 
 
@@ -73,6 +73,6 @@ def test_one_more_worker_joins_from_another_terminal(school, here):
             stdout=out,
             stderr=out,
         )
-    wait_until(lambda: "Worker 'mary' started!" in log.read_text(), 60, "mary's worker")
+    wait_until(lambda: "Worker 'mary' started!" in log.read_text(encoding="utf-8"), 60, "mary's worker")
     worker.send_signal(signal.SIGINT)
     assert worker.wait(60) == 0

@@ -81,8 +81,8 @@ def test_it_ends_with_pictures_and_a_figure_after_a_killed_one_and_though_port_4
         demo.wait()
         assert left_behind(place)
         demo = start(place, "--workers", "2", "--set", "iterations=3")
-        assert demo.wait(500) == 0, (place / "log").read_text()
-    text = (place / "log").read_text()
+        assert demo.wait(500) == 0, (place / "log").read_text(encoding="utf-8")
+    text = (place / "log").read_text(encoding="utf-8")
     assert "ending what a killed class left running" in text
     assert "digit distance" in text
     assert "KID" in text
@@ -100,16 +100,16 @@ def test_it_ends_with_pictures_and_a_figure_after_a_killed_one_and_though_port_4
 def test_ctrl_c_leaves_nothing_running(place, times):
     """In the middle of its training, and also when a script started it in the background, where Ctrl-C is ignored."""
     demo = start(place, *ENDLESS, ignoring_ctrl_c=times == 1)
-    wait_until(lambda: " · loss" in (place / "log").read_text(), 120, "the first iterations")
+    wait_until(lambda: " · loss" in (place / "log").read_text(encoding="utf-8"), 120, "the first iterations")
     demo.send_signal(signal.SIGINT)
     for _ in range(times - 1):
-        wait_until(lambda: "Stopping" in (place / "log").read_text(), 10, "the message")
+        wait_until(lambda: "Stopping" in (place / "log").read_text(encoding="utf-8"), 10, "the message")
         demo.send_signal(signal.SIGINT)
     pressed = time.monotonic()
     assert demo.wait(60) == 130
     assert time.monotonic() - pressed < 15  # the one promise about time that a person at the keyboard has
     assert left_behind(place) == []
-    assert "Traceback" not in (place / "log").read_text()
+    assert "Traceback" not in (place / "log").read_text(encoding="utf-8")
     looked = subprocess.run(
         [Path(sys.executable).parent / "classgan", "events"],
         cwd=place,

@@ -197,7 +197,7 @@ if "deployments.student.locked_process" in sys.orig_argv:
 
 def test_a_machine_whose_device_hangs_gives_its_unit_back_and_starts_a_fresh_process(campus, lesson, tmp_path):
     """Nothing ends a driver's call that doesn't return, so the shift's process ends itself, and the worker goes on."""
-    (tmp_path / "sitecustomize.py").write_text(HANGING)
+    (tmp_path / "sitecustomize.py").write_text(HANGING, encoding="utf-8")
     invite = campus.invite("dorothy")
     machine = campus.join(invite, CLASSGAN_DEVICE="cpu:1", PYTHONPATH=str(tmp_path))
     wait_until(lambda: campus.images_of("dorothy") > 0, 120, "dorothy's first accepted unit, in her second shift")
@@ -222,7 +222,7 @@ def test_no_start_prepares_a_machine_that_the_ordinary_command_then_runs(campus)
             [*campus.network.on("alan"), "sh", "-c", line], env=clean_environment(), stdout=out, stderr=out
         )
     campus.machines.append(worker)
-    wait_until(lambda: "Worker 'alan-laptop' started!" in log.read_text(), 60, "alan's worker")
+    wait_until(lambda: "Worker 'alan-laptop' started!" in log.read_text(encoding="utf-8"), 60, "alan's worker")
     worker.send_signal(signal.SIGINT)
     assert worker.wait(60) == 0
 
@@ -233,7 +233,7 @@ def test_a_pod_works_a_shift_with_its_invite_and_drains_before_it_leaves(campus)
     campus.classgan("kubernetes", "pool", "--image", "classgan:1")
     home = campus.folder / "a pod"
     home.mkdir()
-    (home / "invite").write_text(f"{invite.line}\n")
+    (home / "invite").write_text(f"{invite.line}\n", encoding="utf-8")
     deployment = api("GET", "/deployments/name/gradient-compute/shift-kubernetes")["id"]
     run = api("POST", f"/deployments/{deployment}/create_flow_run", {"state": {"type": "SCHEDULED"}})["id"]
     api("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "PENDING"}})  # as the pool's worker does
@@ -253,7 +253,7 @@ def test_a_pod_works_a_shift_with_its_invite_and_drains_before_it_leaves(campus)
     )
 
     def has_come() -> bool:
-        assert pod.poll() is None, (home / "pod.log").read_text()
+        assert pod.poll() is None, (home / "pod.log").read_text(encoding="utf-8")
         return campus.ask(names) == [("cluster-0",)]
 
     wait_until(has_come, 90, "the pod's machine")

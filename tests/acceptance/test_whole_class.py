@@ -307,11 +307,13 @@ def test_a_students_own_tasks_py_does_not_break_a_worker_or_the_command(school, 
             stderr=log,
         )
     try:
-        wait_until(lambda: "Worker 'eve' started!" in (tmp_path / "log").read_text(), 60, "eve's worker")
+        wait_until(
+            lambda: "Worker 'eve' started!" in (tmp_path / "log").read_text(encoding="utf-8"), 60, "eve's worker"
+        )
     finally:
         worker.send_signal(signal.SIGINT)
         worker.wait(60)
-    assert "Discovered type 'gan-student'" in (tmp_path / "log").read_text()
+    assert "Discovered type 'gan-student'" in (tmp_path / "log").read_text(encoding="utf-8")
 
 
 def test_deploying_twice_changes_nothing(school, tmp_path):

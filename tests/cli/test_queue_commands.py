@@ -79,13 +79,13 @@ def test_files_in_four_shapes_are_taken(classgan, tmp_path):
         ),
     }
     for name, text in shapes.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
         classgan("submit", str(tmp_path / name))
     rows = json.loads(classgan("queue", "--json"))
     assert [(r["name"], r["position"], r["priority"]) for r in rows] == [
         ("ours", 1, 2), ("plan", 2, 0), ("a-task", 3, 0), ("job", 4, 0)
     ]  # fmt: skip
-    (tmp_path / "licence.yaml").write_text("hub_licence: banana\n")
+    (tmp_path / "licence.yaml").write_text("hub_licence: banana\n", encoding="utf-8")
     assert "knows no licence 'banana'" in classgan("submit", str(tmp_path / "licence.yaml"))
 
 

@@ -105,7 +105,7 @@ def test_a_folder_that_goes_away_halfway_is_not_taken_for_broken_images(open_, t
 )
 def test_missing_data_is_named_with_the_next_step(open_, tmp_path, data, sentence):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "text.zip").write_text("no zip")
+    (tmp_path / "text.zip").write_text("no zip", encoding="utf-8")
     zipped(tmp_path / "empty", tmp_path / "empty.zip")
     with pytest.raises(DataError, match=sentence):
         open_(data.format(tmp_path))

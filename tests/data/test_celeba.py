@@ -67,7 +67,7 @@ def test_another_place_is_named(open_, tmp_path, faces):
     [("celeba", [0, 1, 0, 1]), ("celeba#Male", [1, 1, 0, 0]), ("celeba:data/img_align_celeba#Male", [1, 1, 0, 0])],
 )
 def test_labels_are_an_attribute(open_, tmp_path, faces, data, labels):
-    (faces.parent / "list_attr_celeba.txt").write_text(TABLE)
+    (faces.parent / "list_attr_celeba.txt").write_text(TABLE, encoding="utf-8")
     images = open_(data, base=tmp_path)
     assert images.labels.tolist() == labels
     assert images.source == data
@@ -75,7 +75,7 @@ def test_labels_are_an_attribute(open_, tmp_path, faces, data, labels):
 
 def test_a_machine_without_the_attributes_has_the_same_data(open_, tmp_path, faces):
     bare = open_("celeba", base=tmp_path)
-    (faces.parent / "list_attr_celeba.txt").write_text(TABLE)
+    (faces.parent / "list_attr_celeba.txt").write_text(TABLE, encoding="utf-8")
     labelled = open_("celeba", base=tmp_path)
     assert bare.labels is None
     assert labelled.labels is not None
@@ -85,7 +85,7 @@ def test_a_machine_without_the_attributes_has_the_same_data(open_, tmp_path, fac
 def test_an_attribute_that_is_not_there_is_named(open_, tmp_path, faces):
     with pytest.raises(DataError, match=r"need list_attr_celeba\.txt beside .*img_align_celeba"):
         open_("celeba#Male", base=tmp_path)
-    (faces.parent / "list_attr_celeba.txt").write_text(TABLE)
+    (faces.parent / "list_attr_celeba.txt").write_text(TABLE, encoding="utf-8")
     with pytest.raises(DataError, match=r"knows no attribute 'Hairy'\. Choose one of: Male, Smiling"):
         open_("celeba#Hairy", base=tmp_path)
 

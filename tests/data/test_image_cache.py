@@ -255,6 +255,6 @@ def test_pixels_are_on_the_disk_before_their_records(open_, tmp_path, monkeypatc
 
 
 def test_a_cache_that_cant_be_written_is_named(open_, tmp_path):
-    (tmp_path / "cache").write_text("a file where the folder should be")
+    (tmp_path / "cache").write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(DataError, match=r"can't be written to .*cache .* set CLASSGAN_HOME"):
         open_(f"folder:{numbered(tmp_path / 'a', 3)}")

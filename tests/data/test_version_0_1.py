@@ -56,7 +56,9 @@ def test_its_own_cache_is_used_for_what_began_with_it(open_, mixed, tmp_path, mo
         patch.setattr(images_module, "Reading", lambda background: BEFORE)
         began = open_(f"folder:{mixed}").fingerprint
     facts = next(tmp_path.glob("cache/*/images.json"))
-    facts.write_text(facts.read_text().split(', "before"')[0] + "}")  # it knew nothing of the rest
+    facts.write_text(
+        facts.read_text(encoding="utf-8").split(', "before"')[0] + "}", encoding="utf-8"
+    )  # it knew nothing of the rest
     with counted_decodes(monkeypatch) as calls:
         open_(f"folder:{mixed}", began_with=began)
     assert len(calls) == 4  # once, to find out; the pixels are there

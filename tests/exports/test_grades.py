@@ -173,14 +173,14 @@ def test_extra_work_makes_up_for_something_only_where_the_cap_says_so(connection
 )
 def test_a_rubric_that_makes_no_sense_is_refused_with_a_sentence(tmp_path, text, sentence):
     path = tmp_path / "rubric.yaml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(RubricError, match=sentence):
         rubric.read(path)
 
 
 def test_a_due_moment_is_meant_in_the_classs_time_zone(tmp_path, connection):
     path = tmp_path / "rubric.yaml"
-    path.write_text("due: 2026-01-01 14:00\ntime_zone: Asia/Tokyo\n")
+    path.write_text("due: 2026-01-01 14:00\ntime_zone: Asia/Tokyo\n", encoding="utf-8")
     rules = rubric.read(path)
     assert rules.deadline.isoformat() == "2026-01-01T05:00:00+00:00"
     add_student(connection, "ada")

@@ -177,7 +177,7 @@ def test_the_cards_snippet_draws_the_same_images_with_pytorch_alone(trained, hub
     push_training("test", "ada/digits")
     for name, content in hub.files("ada/digits").items():
         (tmp_path / name).write_bytes(content)
-    card = (tmp_path / "README.md").read_text()
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "pip install 'classgan" not in card  # which no index has
     monkeypatch.chdir(tmp_path)
     made: dict = {}

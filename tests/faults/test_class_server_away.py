@@ -32,7 +32,7 @@ class Terminal:
 
     def lines(self) -> list[str]:
         """But for those of units and their pauses."""
-        said = self.log.read_text().splitlines()
+        said = self.log.read_text(encoding="utf-8").splitlines()
         return [line for line in said if line.strip() and "classgan.shift - it " not in line]
 
 
@@ -83,5 +83,5 @@ def test_the_student_reads_one_sentence_and_the_shift_goes_on(school, gate, shor
     assert back.endswith(" | WARNING | prefect.workers.gan-student.ada - The class server is back.")
     gate.ask("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}, "force": True})
     wait_until(lambda: gate.state_of(run) == "CANCELLED", 90, "the end of the run, as a person wants it")
-    assert "Traceback" not in terminal.log.read_text()
+    assert "Traceback" not in terminal.log.read_text(encoding="utf-8")
     school.end(leader)

@@ -67,7 +67,10 @@ class School:
         trainings = self.ask("SELECT name, state, iteration, message FROM classgan.trainings ORDER BY id")
         is_open = {"state": {"type": {"any_": ["RUNNING", "PENDING", "SCHEDULED", "CANCELLING"]}}}
         runs = self.stack._api("POST", "/flow_runs/filter", {"flow_runs": is_open})
-        logs = [f"--- {log.name}\n{log.read_text()[-1500:]}" for log in sorted(self.stack.logs.glob("*.log"))]
+        logs = [
+            f"--- {log.name}\n{log.read_text(encoding='utf-8')[-1500:]}"
+            for log in sorted(self.stack.logs.glob("*.log"))
+        ]
         states = [f"{run['name']}: {run['state_name']} since {run['state']['timestamp']}" for run in runs]
         return "\n".join([*map(str, trainings), *states, *logs])
 
@@ -186,7 +189,7 @@ class Campus(School):
         return done.stdout
 
     def said(self, invite: Invite) -> str:
-        return (self.folder / f"{invite.login}'s machine" / "join.log").read_text()
+        return (self.folder / f"{invite.login}'s machine" / "join.log").read_text(encoding="utf-8")
 
     def images_of(self, login: str) -> int:
         with connect(self.stack.database) as connection:
@@ -195,4 +198,4 @@ class Campus(School):
 
 def put_modules_like_ours(folder: Path) -> None:
     for name in ("tasks.py", "flows.py", "gan_core.py", "deployments.py"):
-        (folder / name).write_text("raise SystemExit('the student's own module was imported')")
+        (folder / name).write_text("raise SystemExit('the student's own module was imported')", encoding="utf-8")

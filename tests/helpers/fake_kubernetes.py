@@ -297,7 +297,7 @@ def fake_kubernetes(kubeconfig: Path) -> Iterator[Cluster]:
         "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
         "users": [{"name": "worker", "user": {"token": TOKEN}}],
     }
-    kubeconfig.write_text(yaml.safe_dump(config))
+    kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
     try:
         yield cluster
     finally:

@@ -49,7 +49,7 @@ class Gate:
     def admit(self, *students: str) -> None:
         """From now on these may come in, and nobody else."""
         working = self.folder / ".students.part"
-        working.write_text(json.dumps({name: sha256(SECRETS[name]) for name in students}))
+        working.write_text(json.dumps({name: sha256(SECRETS[name]) for name in students}), encoding="utf-8")
         working.replace(self.folder / "students.json")
 
     def admit_all(self) -> None:
@@ -83,7 +83,7 @@ class Gate:
 
     def is_up(self) -> bool:
         assert self.process is not None
-        assert self.process.poll() is None, (self.folder / "server.log").read_text()[-3000:]
+        assert self.process.poll() is None, (self.folder / "server.log").read_text(encoding="utf-8")[-3000:]
         try:
             return HTTP.get(f"{self.url}/api/health").status_code == 200
         except httpx.TransportError:
@@ -231,7 +231,7 @@ def serve(port: int, students: Path) -> None:
     app = class_server(
         create_app(),
         instructor_hash=sha256(SECRETS["instructor"]),
-        student_hashes=lambda: json.loads(students.read_text()),
+        student_hashes=lambda: json.loads(students.read_text(encoding="utf-8")),
         inner_secret=INNER,
         refresh_seconds=0.5,
         database_url=settings().database_url,

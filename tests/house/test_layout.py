@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("gan_core", "tasks", "flows", "deployments")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+TOOLS = sorted(path for folder in ("bench", "docs", "tests/helpers") for path in (ROOT / folder).rglob("*.py"))
 HARD_LIMIT = 400  # lines a module
 ROOM = 12  # modules a folder
 
@@ -25,6 +27,10 @@ ENVIRONMENT_READERS = {
 # Who may ask autograd for a gradient.
 GRADIENT_TAKERS = {
     "gan_core/networks/gradients.py": "one network in, its own gradient out",
+}
+# Who reads text without naming its encoding, and why.
+ENCODING_UNNAMED = {
+    "deployments/student/join.py": "an invite is ASCII: letters, digits, `-`, `_` and a dot",
 }
 
 
@@ -189,3 +195,32 @@ def test_the_environment_is_read_in_one_place():
     assert set(readers) == set(ENVIRONMENT_READERS)
     declared = files_that_name("pydantic_settings")
     assert set(declared) == {"gan_core/settings.py"}
+
+
+def test_text_files_are_opened_with_their_encoding_named():
+    """Without one, Python takes the system's: on Windows before 3.15 a code page, in which a name or a dash becomes another
+    character, or an error. See ENCODING_UNNAMED.
+    """
+    found = {
+        name_of(path)
+        for path in [*MODULES, *TOOLS]
+        for call in ast.walk(tree_of(path))
+        if isinstance(call, ast.Call) and opens_text_without_encoding(call)
+    }
+    assert found == set(ENCODING_UNNAMED)
+
+
+def opens_text_without_encoding(call: ast.Call) -> bool:
+    """Whether this is `read_text`, `write_text`, or an `open` whose mode is written there and isn't binary."""
+    words = [ast.literal_eval(word) for word in call.args if isinstance(word, ast.Constant)]
+    words += [word.value.value for word in call.keywords if word.arg == "mode" and isinstance(word.value, ast.Constant)]
+    if any(word.arg == "encoding" for word in call.keywords) or "utf-8" in words:
+        return False
+    match call.func:
+        case ast.Attribute(attr="read_text" | "write_text"):
+            return True
+        case ast.Attribute(attr="open"):
+            return any(isinstance(word, str) and re.fullmatch(r"[rwax][+t]*", word) for word in words)
+        case ast.Name(id="open"):
+            return not any(isinstance(word, str) and re.fullmatch(r"[rwaxb+]*b[rwaxb+]*", word) for word in words)
+    return False

@@ -47,7 +47,9 @@ def installed(wheel, tmp_path_factory) -> Path:
             [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
         ).strip()
     )
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not followed
+    (site / "borrowed.pth").write_text(
+        sysconfig.get_path("purelib") + "\n", encoding="utf-8"
+    )  # .pth files in there are not followed
     return folder
 
 

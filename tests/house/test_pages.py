@@ -55,9 +55,9 @@ def folder(tmp_path, monkeypatch, cache) -> Path:
     settings.cache_clear()
     (tmp_path / ".classgan").mkdir()
     (tmp_path / ".classgan" / "cache").symlink_to(cache)
-    (tmp_path / "rubric.yaml").write_text("points: 50\n")
-    (tmp_path / "plan.yaml").write_text("latent_dim: 8\n")
-    (tmp_path / "roster.csv").write_text("login,name,email\ngrace,Grace Hopper,grace@example.edu\n")
+    (tmp_path / "rubric.yaml").write_text("points: 50\n", encoding="utf-8")
+    (tmp_path / "plan.yaml").write_text("latent_dim: 8\n", encoding="utf-8")
+    (tmp_path / "roster.csv").write_text("login,name,email\ngrace,Grace Hopper,grace@example.edu\n", encoding="utf-8")
     yield tmp_path
     settings.cache_clear()
 

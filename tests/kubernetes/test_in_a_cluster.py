@@ -52,7 +52,11 @@ class School:
                 command, env=self.environment(), stdout=log, stderr=log, start_new_session=True
             )
         said = self.folder / "worker.log"
-        wait_until(lambda: "Worker 'kubernetes' started!" in said.read_text(), 120, f"the pool's worker; see {said}")
+        wait_until(
+            lambda: "Worker 'kubernetes' started!" in said.read_text(encoding="utf-8"),
+            120,
+            f"the pool's worker; see {said}",
+        )
 
     def stop_worker(self) -> None:
         if self.worker is not None and self.worker.poll() is None:

@@ -74,7 +74,7 @@ def test_without_pods_it_says_how_to_get_some(cluster, capsys):
 
 
 def test_a_cluster_that_refuses_is_a_sentence(cluster, kubeconfig):
-    kubeconfig.write_text(kubeconfig.read_text().replace(TOKEN, "another"))
+    kubeconfig.write_text(kubeconfig.read_text(encoding="utf-8").replace(TOKEN, "another"), encoding="utf-8")
     with pytest.raises(ClusterError, match=r"The cluster refuses \(401: Unauthorized\)"):
         kubernetes.print_status("", "classgan")
 

@@ -88,7 +88,9 @@ def test_processes_that_a_killed_stack_did_not_note_are_ended_but_not_whoever_st
     """Its terminal may have belonged to the killed class, and bears that class's mark."""
     home, mark = tmp_path / "home", uuid4().hex  # nobody else's, also if these tests run twice at the same time
     home.mkdir()
-    (home / "stack.json").write_text(json.dumps({"processes": [], "mark": mark, "sockets": str(tmp_path / "none")}))
+    (home / "stack.json").write_text(
+        json.dumps({"processes": [], "mark": mark, "sockets": str(tmp_path / "none")}), encoding="utf-8"
+    )
     script = (
         "import psutil, subprocess, sys; from pathlib import Path; from deployments.local.stack import LocalStack\n"
         "left = subprocess.Popen([sys.executable, '-c', 'print(flush=True); import time; time.sleep(600)'], stdout=subprocess.PIPE)\n"

@@ -288,7 +288,7 @@ def test_the_configuration_leads_to_the_class_and_bears_its_login(classgan, tmp_
     assert job["scheme"] == "https"
     assert job["basic_auth"]["username"] == SCRAPER
     secret = Path(job["basic_auth"]["password_file"])
-    assert secret.read_text() == class_file.scrape_secret
+    assert secret.read_text(encoding="utf-8") == class_file.scrape_secret
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     assert job["static_configs"] == [{"targets": ["class.example:4242"]}]
     assert job["tls_config"]["ca_file"].endswith("class.pem")

@@ -14,7 +14,7 @@ def test_outputs_without_room_cost_a_file_and_not_the_picture(
         training = classroom.train(tiny)
     outputs = tmp_path / "outputs"
     if not has_room:
-        outputs.write_text("a file where the folder should be")
+        outputs.write_text("a file where the folder should be", encoding="utf-8")
     monkeypatch.setattr(sample, "settings", lambda: Settings(database_url=classroom.url, outputs=outputs))
     shown = []
     monkeypatch.setattr(sample.artifacts, "is_status_due", lambda *_: False)

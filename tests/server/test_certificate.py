@@ -87,6 +87,6 @@ def test_a_new_address_gets_a_new_certificate_around_the_same_key(files):
 
 
 def test_something_else_is_no_good_certificate(tmp_path):
-    (tmp_path / "class.pem").write_text("hello")
+    (tmp_path / "class.pem").write_text("hello", encoding="utf-8")
     assert not is_good(tmp_path / "class.pem", [])
     assert not is_good(tmp_path / "none.pem", [])

@@ -245,8 +245,8 @@ def test_a_roster_is_read_again_with_nobody_new_and_tells_more_of_those_it_knows
 def test_an_invite_that_is_printed_into_a_file_is_only_its_owners(a_class, tmp_path):
     path = tmp_path / "invite.txt"
     path.touch(0o644)
-    with path.open("w") as out:
+    with path.open("w", encoding="utf-8") as out:
         command = [sys.executable, "-P", "-m", "deployments.cli", "students", "add", "ada"]
         subprocess.run(command, stdout=out, check=True, cwd=tmp_path)
-    assert "classgan join" in path.read_text()
+    assert "classgan join" in path.read_text(encoding="utf-8")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -78,7 +78,7 @@ def test_a_plan_survives_the_trip_through_json(plan):
 
 def test_the_deployments_carry_the_presets(pytestconfig):
     """prefect.yaml repeats the presets, since Prefect reads only that; here they are held equal."""
-    deployments = yaml.safe_load((pytestconfig.rootpath / "prefect.yaml").read_text())["deployments"]
+    deployments = yaml.safe_load((pytestconfig.rootpath / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
     stored = {d["name"]: d["parameters"]["plan"] for d in deployments if "plan" in d.get("parameters", {})}
     assert {name: checked_plan(plan) for name, plan in stored.items()} == {
         "train-dcgan": preset("dcgan"),

@@ -302,7 +302,7 @@ def faults(school: School) -> dict[str, int]:
         "checks, invalid": "SELECT count(*) FROM classgan.checks WHERE NOT valid",
         "students suspended": "SELECT count(*) FROM classgan.students WHERE suspended <> ''",
     }
-    log = (school.stack.logs / "instructor.log").read_text(errors="replace")
+    log = (school.stack.logs / "instructor.log").read_text(errors="replace", encoding="utf-8")
     return {
         **{what: int(school.ask(question)[0][0]) for what, question in questions.items()},
         "checks that could not be made": log.count("can't be checked here"),
