@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,7 +33,7 @@ from deployments.cli.output import console
 from deployments.local.postgres import Postgres
 from deployments.prefect_settings import PREFECT, clean_environment
 from gan_core.data.images import ImageSet, open_images
-from gan_core.errors import GanError
+from gan_core.errors import GanError, StackError
 from gan_core.networks.reference import train_local
 from gan_core.networks.update import State
 from gan_core.plan import Plan
@@ -179,7 +180,15 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     where = _memory_or(tmp_path_factory.getbasetemp())
     with tempfile.TemporaryDirectory(prefix="classgan-tests-", dir=where) as folder:
         private = Postgres(Path(folder) / "postgres")
-        private.start()
+        try:
+            private.start()
+        except StackError as exc:
+            if sys.platform != "win32":
+                raise
+            pytest.skip(
+                f"{exc} On Windows it refuses to work for an administrator: run the tests as another user, or name a "
+                "server's superuser with --test-url or CLASSGAN_TEST_URL"
+            )
         with psycopg.connect(private.url(), autocommit=True) as connection:  # nobody wants it back after a power cut
             connection.execute("ALTER SYSTEM SET fsync = off")
             connection.execute("ALTER SYSTEM SET max_wal_size = '128MB'")

@@ -43,10 +43,13 @@ def classgan(tmp_path, monkeypatch, capsys):
         (["demo", "--set", "nonsense=3"], "nonsense: a plan has no such knob; `classgan plan` lists them"),
         (["demo", "--set", "iterations"], "is not KEY=VALUE, for example --set iterations=50"),
         (["demo", "--preset", "foo"], "There is no preset 'foo'. Choose one of: demo, dcgan, better."),
-        (["train-local", "--set", "data=folder:/nowhere"], "There is no folder /nowhere. Put pictures there"),
         (
-            ["train-local", "--out", "/proc/nowhere"],
-            "/proc/nowhere: No such file or directory. Name another file or folder",
+            ["train-local", "--set", "data=folder:/nowhere"],
+            f"There is no folder {Path('/nowhere')}. Put pictures there",
+        ),
+        (
+            ["train-local", "--out", f"{sys.executable}/below"],  # a file: no system makes a folder there
+            ". Name another file or folder",
         ),
         (["generate", "nonsense"], "There is no generator of 'nonsense'"),
         (

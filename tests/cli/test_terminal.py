@@ -11,6 +11,7 @@ import pytest
 from crowd import fill
 from poll import wait_until
 from rich.console import Console
+from systems import needs
 from typer.testing import CliRunner
 
 from deployments.cli import app, output
@@ -204,6 +205,7 @@ def test_the_monitor_shows_what_waits_and_why(classgan, connection, tiny, narrow
     assert [r["name"] for r in look["queue"]] == [f"waits-{number}" for number in range(7)]
 
 
+@needs("Ctrl-C for a single process")
 def test_ctrl_c_ends_the_monitor_quietly(connection, database, tiny):
     fill(connection, 1, 5, tiny)
     watching = subprocess.Popen(

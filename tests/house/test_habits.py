@@ -1,8 +1,11 @@
 """The files around the code say the same as the code: licence, version, changelog, workflows, hooks."""
 
+import ast
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -122,6 +125,10 @@ def test_make_help_fits_a_terminal():
     assert not [line for _, line in lines if len(line) > 80 - len("  make export-grades   ")]
 
 
+@pytest.mark.skipif(
+    sys.platform == "win32" or shutil.which("make") is None,
+    reason="there is no make here: install it, or run this on Linux, macOS or in WSL",
+)
 def test_another_python_gets_an_environment_of_its_own():
     """Or `make test PYTHON=python3.13` would run the tests with whatever made `.venv`."""
 
@@ -136,3 +143,22 @@ def test_another_python_gets_an_environment_of_its_own():
     assert planned().startswith('".venv/bin/python" -m pytest')
     assert planned("PYTHON=python3.13").startswith('".venv-python3.13/bin/python" -m pytest')
     assert planned("PYTHON=/usr/bin/python3").startswith('".venv/bin/python" -m pytest')
+
+
+POSIX_ONLY = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
+
+
+def test_every_test_can_be_collected_on_windows():
+    """A file that imports one of these at its top would end the whole run there, whatever tests were asked for."""
+    found = {
+        path.relative_to(ROOT).as_posix(): modules
+        for path in (ROOT / "tests").rglob("*.py")
+        if (modules := POSIX_ONLY & imported_at_once(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert found == {}
+
+
+def imported_at_once(tree: ast.Module) -> set[str]:
+    """The modules that the statements at a file's top import."""
+    names = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    return {*names, *(node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module)}

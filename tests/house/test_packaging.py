@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 PACKAGES = ("gan_core", "tasks", "flows", "deployments")
+BIN = "Scripts" if sys.platform == "win32" else "bin"  # where a virtual environment has its commands
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def installed(wheel, tmp_path_factory) -> Path:
     """A new virtual environment with the wheel; what it depends on is borrowed from this one, so no network is needed."""
     folder = tmp_path_factory.mktemp("venv")
     venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
+    python = folder / BIN / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel], check=True)
     site = Path(
         subprocess.check_output(
@@ -56,12 +57,12 @@ def installed(wheel, tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_the_installed_command_answers_without_torch_and_prefect(installed, tmp_path):
     answer = subprocess.run(
-        [installed / "bin" / "classgan", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+        [installed / BIN / "classgan", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert "Train one GAN on the machines of a whole class" in answer.stdout
     heavy = subprocess.run(
         [
-            installed / "bin" / "python",
+            installed / BIN / "python",
             "-P",
             "-c",
             "import sys; sys.argv = ['classgan', '--help']\nimport deployments.cli as c\ntry:\n    c.main()\nexcept SystemExit:\n    pass\n"
@@ -81,7 +82,7 @@ def test_the_installed_command_answers_without_torch_and_prefect(installed, tmp_
 def test_the_installed_package_finds_its_sql_and_deployments(installed, tmp_path):
     found = subprocess.check_output(
         [
-            installed / "bin" / "python",
+            installed / BIN / "python",
             "-P",
             "-c",
             "from gan_core.store.migrate import function_files; from deployments.prefect_settings import prefect_file\n"

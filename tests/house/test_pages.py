@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 from pages import PAGES, Line, commands, lines
+from systems import link
 
 from deployments.cli import app
 from gan_core.settings import settings
@@ -54,7 +55,7 @@ def folder(tmp_path, monkeypatch, cache) -> Path:
     monkeypatch.setenv("CLASSGAN_OUTPUTS", str(tmp_path / "outputs"))
     settings.cache_clear()
     (tmp_path / ".classgan").mkdir()
-    (tmp_path / ".classgan" / "cache").symlink_to(cache)
+    link(tmp_path / ".classgan" / "cache", cache)
     (tmp_path / "rubric.yaml").write_text("points: 50\n", encoding="utf-8")
     (tmp_path / "plan.yaml").write_text("latent_dim: 8\n", encoding="utf-8")
     (tmp_path / "roster.csv").write_text("login,name,email\ngrace,Grace Hopper,grace@example.edu\n", encoding="utf-8")

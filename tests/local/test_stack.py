@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from systems import is_only_its_owners, needs
 
 from deployments.cli.server.up import class_of, terminated_as_interrupt, typed
 from deployments.local.postgres import Postgres, _short_folder
@@ -54,7 +54,7 @@ def test_what_holds_secrets_is_only_its_owners(tmp_path):
     stack = LocalStack(tmp_path / "home", tmp_path / "outputs")
     stack._make_folders()
     for folder in (stack.logs, Path(stack.environment()["PREFECT_HOME"])):
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert is_only_its_owners(folder)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,7 @@ def test_what_a_dead_worker_left_is_cleared_and_what_a_living_one_needs_stays(tm
     assert [folder.name for folder in shifts.iterdir()] == [f"{os.getpid()}-x1y2"]
 
 
-@pytest.mark.skipif(
-    not hasattr(signal, "SIGHUP"), reason="Windows closes its terminals otherwise; run this on Linux or macOS"
-)
+@needs("SIGHUP")
 def test_a_closed_terminal_is_a_reason_to_stop_but_not_after_nohup():
     with terminated_as_interrupt(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGHUP)

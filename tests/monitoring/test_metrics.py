@@ -1,7 +1,6 @@
 """Metrics for Prometheus: what they say, and who may read them."""
 
 import asyncio
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 from crowd import SECRETS, fill, metrics_in
 from poll import wait_until
 from prometheus_client import Metric
+from systems import is_only_its_owners
 from typer.testing import CliRunner
 
 from deployments.cli import app
@@ -289,6 +289,6 @@ def test_the_configuration_leads_to_the_class_and_bears_its_login(classgan, tmp_
     assert job["basic_auth"]["username"] == SCRAPER
     secret = Path(job["basic_auth"]["password_file"])
     assert secret.read_text(encoding="utf-8") == class_file.scrape_secret
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert is_only_its_owners(secret)
     assert job["static_configs"] == [{"targets": ["class.example:4242"]}]
     assert job["tls_config"]["ca_file"].endswith("class.pem")

@@ -1,12 +1,12 @@
 """The class's certificate is made once, signs itself, and is known by its key."""
 
 import ssl
-import stat
 import threading
 from contextlib import closing, contextmanager
 from socket import create_server, socket
 
 import pytest
+from systems import is_only_its_owners
 
 from deployments.server.certificate import is_good, make
 from deployments.student.pin import fetch, pin_of
@@ -54,7 +54,7 @@ def hello(port: int, trusted, name: str) -> bytes:
 
 def test_both_files_are_for_their_owner_only(files):
     for path in files:
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert is_only_its_owners(path)
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "gan.example.edu", "localhost"])

@@ -1,10 +1,10 @@
 """A roster is what the gradebook exports; everybody in it gets a login, the same each time it is read."""
 
-import stat
 import subprocess
 import sys
 
 import pytest
+from systems import is_only_its_owners
 
 from deployments.server import class_file, rosters
 from deployments.server.rosters import checked_login
@@ -249,4 +249,4 @@ def test_an_invite_that_is_printed_into_a_file_is_only_its_owners(a_class, tmp_p
         command = [sys.executable, "-P", "-m", "deployments.cli", "students", "add", "ada"]
         subprocess.run(command, stdout=out, check=True, cwd=tmp_path)
     assert "classgan join" in path.read_text(encoding="utf-8")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert is_only_its_owners(path)

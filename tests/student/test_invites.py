@@ -6,6 +6,7 @@ import string
 import zlib
 
 import pytest
+from systems import is_only_its_owners
 
 from deployments.server.class_file import make
 from deployments.student.invites import Invite
@@ -117,7 +118,7 @@ def test_making_a_class_again_keeps_its_secrets(tmp_path):
 def test_the_class_file_is_for_the_instructor_only_and_a_damaged_one_is_named(tmp_path):
     class_file = make(tmp_path, ("10.0.0.1",), "0.0.0.0", 4242, "")
     path = tmp_path / "class.json"
-    assert path.stat().st_mode & 0o077 == 0
+    assert is_only_its_owners(path)
     path.write_text(path.read_text()[:-10])
     with pytest.raises(StackError, match=r"class\.json is damaged"):
         class_file.load(tmp_path)

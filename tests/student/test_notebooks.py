@@ -5,6 +5,7 @@ import os
 import nbformat
 import pytest
 from kernels import NOTEBOOKS, cells, opened, said
+from systems import link
 
 from gan_core.networks import generators
 from gan_core.networks.update import initial_state
@@ -25,7 +26,7 @@ def test_images_are_drawn_from_the_newest_generator(tmp_path, tiny, cache):
     generator = generators.finished(tiny, initial_state(tiny).average, 3, 144)
     generators.save(tmp_path / "outputs" / "mine" / "generator.safetensors", generator)
     (tmp_path / ".classgan").mkdir()
-    (tmp_path / ".classgan" / "cache").symlink_to(cache)
+    link(tmp_path / ".classgan" / "cache", cache)
     clean = {k: v for k, v in os.environ.items() if not k.startswith("CLASSGAN_")}
     with opened("demo_generate.ipynb", tmp_path, clean) as notebook:
         for place, cell in cells(notebook):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from prefect.states import Completed, Crashed, Failed
+from systems import needs
 
 from deployments.student import worker as workers
 from deployments.student.worker import PinnedConfiguration, StudentResult, StudentWorker
@@ -122,6 +123,7 @@ LAPTOP = "GPU 0: NVIDIA GeForce RTX 3060 Laptop GPU (UUID: GPU-1b2c)"
 SERVER = "\n".join(f"GPU {n}: NVIDIA A100-SXM4-40GB (UUID: GPU-{n})" for n in range(4))
 
 
+@needs("shell scripts")
 @pytest.mark.parametrize(
     ("listed", "visible", "setting", "found"),
     [
@@ -145,6 +147,7 @@ def test_a_machine_has_the_devices_that_this_process_may_use(tmp_path, monkeypat
     assert workers.devices() == found
 
 
+@needs("shell scripts")
 def test_a_driver_that_hangs_does_not_hold_the_worker_up(tmp_path, monkeypatch):
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "nvidia-smi").chmod(0o755)

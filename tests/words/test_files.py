@@ -5,6 +5,7 @@ import stat
 import sys
 
 import pytest
+from systems import needs
 
 from gan_core.files import move, write_private, write_whole
 
@@ -24,6 +25,7 @@ def test_a_file_that_can_not_be_finished_leaves_the_old_one(tmp_path, monkeypatc
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("grades.csv", b"old")]
 
 
+@needs("file modes")
 def test_only_its_owner_reads_a_private_file(tmp_path):
     for write, mode in ((write_whole, 0o644), (write_private, 0o600)):
         path = tmp_path / "made" / write.__name__

@@ -5,7 +5,6 @@ They are forked from one server process that has imported PyTorch already: a sta
 
 import multiprocessing
 import os
-import resource
 import signal
 import threading
 import time
@@ -134,6 +133,8 @@ def student_machine(channel: Connection, hold: Phase | None, url: str, name: str
         real = time.time
         time.time = lambda: real() + quirks.clock
     if quirks.full_disk:
+        import resource  # not on Windows, where this file is at least to be read
+
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
     class Held(shifts.Shift):
