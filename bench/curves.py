@@ -61,10 +61,11 @@ def draw_scaling(means: Mapping[str, Mapping[int, tuple[float, float]]], path: P
     figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
     for number, (label, curve) in enumerate(means.items()):
         times, values = [time / 1000 for time in curve], list(curve.values())
-        style = {"color": "#000000", "linewidth": 2.5} if not number else {"color": plt.cm.viridis(number / len(means))}  # ty: ignore[unresolved-attribute]
-        axes.plot(times, [mean for mean, _ in values], "o-", markersize=3, label=label, **style)
+        colour = plt.get_cmap("viridis")(number / len(means)) if number else "#000000"  # the first is the baseline
+        middle = [mean for mean, _ in values]
+        axes.plot(times, middle, "o-", markersize=3, label=label, color=colour, linewidth=1.5 if number else 2.5)
         axes.fill_between(
-            times, [m / f for m, f in values], [m * f for m, f in values], color=style["color"], alpha=0.12, linewidth=0
+            times, [m / f for m, f in values], [m * f for m, f in values], color=colour, alpha=0.12, linewidth=0
         )
     axes.set(
         xscale="log",

@@ -119,10 +119,11 @@ def bare_step(walk: Walk, batch: Batch) -> Generator[Callable[[], None]]:
     would take from the loop what a lease takes, too.
     """
     device = walk.networks.device
-    if not is_recorded(device):
+    recorded = walk._run._graphs[len(batch)] if is_recorded(device) else None
+    if recorded is None:  # no device for it, or one on which recording fails
         yield lambda: walk.take(batch)
         return
-    graph, held = walk._run._graphs[len(batch)]
+    graph, held = recorded
     for mine, given in zip(held, batch.tensors(), strict=True):
         mine.copy_(given)
     with torch.cuda.device(device):

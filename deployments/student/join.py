@@ -48,7 +48,7 @@ class Membership:
             InviteError: it never did.
         """
         try:
-            return Invite.parse((self.folder / "invite").read_text())
+            return Invite.parse((self.folder / "invite").read_text(encoding="utf-8"))
         except FileNotFoundError as exc:
             raise InviteError(
                 "This machine hasn't joined a class yet. Join one: classgan join INVITE, with the line from your instructor."

@@ -23,14 +23,11 @@ ROOM = 12  # modules a folder
 # Who may read or hand on the environment, and why. Everybody else asks settings().
 ENVIRONMENT_READERS = {
     "deployments/prefect_settings.py": "what children get",
+    "deployments/student/worker.py": "which GPUs CUDA lets this process use",
 }
 # Who may ask autograd for a gradient.
 GRADIENT_TAKERS = {
     "gan_core/networks/gradients.py": "one network in, its own gradient out",
-}
-# Who reads text without naming its encoding, and why.
-ENCODING_UNNAMED = {
-    "deployments/student/join.py": "an invite is ASCII: letters, digits, `-`, `_` and a dot",
 }
 
 
@@ -199,7 +196,7 @@ def test_the_environment_is_read_in_one_place():
 
 def test_text_files_are_opened_with_their_encoding_named():
     """Without one, Python takes the system's: on Windows before 3.15 a code page, in which a name or a dash becomes another
-    character, or an error. See ENCODING_UNNAMED.
+    character, or an error.
     """
     found = {
         name_of(path)
@@ -207,7 +204,7 @@ def test_text_files_are_opened_with_their_encoding_named():
         for call in ast.walk(tree_of(path))
         if isinstance(call, ast.Call) and opens_text_without_encoding(call)
     }
-    assert found == set(ENCODING_UNNAMED)
+    assert found == set()
 
 
 def opens_text_without_encoding(call: ast.Call) -> bool:
