@@ -42,8 +42,8 @@ def training_of(connection: psycopg.Connection, plan: dict, name: str = "test") 
     return row.id
 
 
-def test_weights_dont_wait_for_what_a_class_hands_in(connection, tiny, asked, kept):
-    """All places for hand-ins are held, and many more wait for one."""
+def test_weights_and_small_questions_dont_wait_for_what_a_class_hands_in(connection, tiny, asked, kept):
+    """All places for hand-ins are held, and many more wait for one, also some of the very student who asks."""
     training = training_of(connection, tiny.model_dump(mode="json"))
     go_on, held = threading.Event(), threading.Semaphore(0)
 
@@ -61,6 +61,7 @@ def test_weights_dont_wait_for_what_a_class_hands_in(connection, tiny, asked, ke
             for _ in range(door_database.LARGE):
                 assert await asyncio.to_thread(held.acquire, timeout=SOON)
             found = await asyncio.wait_for(kept.find("ada", training, 0), SOON)
+            await asyncio.wait_for(asked.ask("ada", student.my_credit), SOON)
             assert not any(hand_in.done() for hand_in in hand_ins)
         finally:
             go_on.set()

@@ -16,7 +16,7 @@ from gan_core.store.migrate import STUDENT_ROLE
 CONNECTIONS = 16  # for all students together
 LARGE = 8  # of them at most carry contributions: a heartbeat never waits for megabytes
 WEIGHTS = 2  # of them at most read weights: what the whole class waits for never waits for what a class hands in
-EACH = 4  # of one student's requests at once: no flood takes them all
+EACH = 4  # of one student's requests at once, and as many that carry a contribution: no flood takes them all
 WAIT_SECONDS = 10.0  # for a connection
 AWAY_SECONDS = 1.0  # for which nobody asks again once there was none
 STATEMENT_SECONDS = 60
@@ -50,7 +50,7 @@ class Database:
         self._threads = anyio.CapacityLimiter(CONNECTIONS)
         self._large = anyio.CapacityLimiter(LARGE)
         self._weights = anyio.CapacityLimiter(WEIGHTS)
-        self._asking: dict[str, anyio.CapacityLimiter] = {}
+        self._asking: dict[tuple[str, bool], anyio.CapacityLimiter] = {}  # by login, and whether megabytes come along
         self._away_until = 0.0
 
     def open(self) -> None:
@@ -82,7 +82,9 @@ class Database:
                 )
                 return work(connection)
 
-        mine = nullcontext() if for_all else self._asking.setdefault(login, anyio.CapacityLimiter(EACH))
+        # A heartbeat doesn't wait for what the student's other machines hand in, either.
+        own = self._asking.setdefault((login, is_large), anyio.CapacityLimiter(EACH))
+        mine = nullcontext() if for_all else own
         place = self._weights if for_all else self._large if is_large else nullcontext()
         async with mine, place:
             return await anyio.to_thread.run_sync(asked, limiter=self._threads)

@@ -66,7 +66,7 @@ class Answer:
     def of(cls, response: httpx.Response) -> "Answer":
         """Prefect's, as students get it."""
         kind = response.headers.get("content-type", "application/json").encode()
-        again = ((b"retry-after", b"1"),) if response.status_code == 503 else ()  # else clients wait ever longer
+        again = ((b"retry-after", b"1"),) if response.status_code in (429, 503) else ()  # else clients wait ever longer
         return cls(response.status_code, response.content, ((b"content-type", kind), *again))
 
 
