@@ -99,6 +99,8 @@ def is_out_of_memory(fault: BaseException) -> bool:
 
 def forget_memory(device: str) -> None:
     """Give back what PyTorch keeps for later. Call it when nothing refers to the networks any more, no fault's traceback either."""
+    if device == CPU:
+        return
     gc.collect()  # a recorded step and what it computes with refer to each other
     with suppress(RuntimeError):  # a device that is broken keeps it
         if device.startswith("cuda"):
