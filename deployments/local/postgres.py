@@ -22,6 +22,7 @@ from gan_core.store.engine import connect
 
 STOP_SECONDS = 10  # after which it is killed
 START_SECONDS = 60  # slowest start seen: 12 s, recovering after kill -9 on a busy two-core machine
+MAJOR = "18"  # of the wheel's PostgreSQL: another one can't read its data
 OWNER = "instructor"  # the superuser inside: the instructor
 SYSTEM_USER = "pgserver"  # PostgreSQL refuses to run as root; then it runs as this user
 
@@ -58,7 +59,7 @@ class Postgres:
         """Start without waiting.
 
         Raises:
-            StackError: the wheel is missing, or another server works in this folder.
+            StackError: the wheel is missing, another server works in this folder, or one of another major version made it.
         """
         binaries, user = _binaries(), _system_user()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -66,6 +67,11 @@ class Postgres:
             _hand_over(self.folder, binaries, user)
         if not (self.folder / "PG_VERSION").exists():
             self._initialise(binaries, user)
+        if (made_by := (self.folder / "PG_VERSION").read_text(encoding="ascii").strip()) not in ("", MAJOR):
+            raise StackError(
+                f"The class's data in {self.folder} is that of PostgreSQL {made_by}, and classgan's own is {MAJOR}, which can't "
+                "read it. Carry it over with PostgreSQL's pg_upgrade, or set CLASSGAN_HOME to another folder and begin there."
+            )
         if _is_alive(self.folder):
             raise StackError(
                 f"Another PostgreSQL already works in {self.folder}: a class's, or that of a command which looks into a class "

@@ -1,6 +1,7 @@
 """Commands on a class that isn't up, or not yet: one sentence, the same everywhere, with the next step."""
 
 import os
+import subprocess
 
 import psycopg
 import pytest
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 
 from deployments.cli import app
 from deployments.local.notes import Illness, Notes, identity
-from deployments.local.postgres import Postgres
+from deployments.local.postgres import MAJOR, Postgres, _binaries
 from gan_core.errors import GanError, SchemaOutdated, StackError
 from gan_core.settings import settings
 from gan_core.store.engine import connect
@@ -111,3 +112,16 @@ def test_an_embedded_server_that_looks_on_is_named_to_whoever_starts_the_class(t
         patch.setattr("deployments.local.postgres._is_alive", lambda _: True)
         with pytest.raises(StackError, match=r"such as `classgan dashboard`\. End it first"):
             Postgres(tmp_path / "postgres").launch()
+
+
+def test_data_of_another_postgresql_is_left_alone_with_a_sentence(tmp_path):
+    (tmp_path / "postgres").mkdir()
+    (tmp_path / "postgres" / "PG_VERSION").write_text("16\n", encoding="ascii")
+    with pytest.raises(StackError, match=r"is that of PostgreSQL 16, and classgan's own is 18.*pg_upgrade"):
+        Postgres(tmp_path / "postgres").launch()
+    assert [path.name for path in (tmp_path / "postgres").iterdir()] == ["PG_VERSION"]
+
+
+def test_the_version_that_is_expected_is_the_wheels():
+    said = subprocess.run([_binaries() / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    assert f" {MAJOR}." in said
