@@ -55,7 +55,7 @@ bench: $(VENV)/installed-dev  ## speed, bytes and quality, as ratios measured in
 
 # At most eight minutes. Without a GPU, it goes through the same steps on the CPU.
 gpu-check: $(VENV)/installed-dev  ## is this machine's GPU right and fast? JSON=FILE
-	@"$(BIN)/python" -m bench.gpu_check $(if $(DEVICE),--device $(DEVICE)) $(if $(JSON),--json $(JSON))
+	@"$(BIN)/python" -m bench.gpu_check $(if $(DEVICE),--device "$(DEVICE)") $(if $(JSON),--json "$(JSON)")
 
 # Generated from the code: commands, plan, settings.
 docs: $(VENV)/installed-dev  ## rewrite the generated pages, build the site in site/

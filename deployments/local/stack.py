@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import psutil
 
-from deployments import prefect_database
+from deployments import prefect_database, shift_folders
 from deployments.local.notes import Notes, identity, is_process, no_class, notes_in
 from deployments.local.parts import Part, Process
 from deployments.local.postgres import Postgres
@@ -282,6 +282,7 @@ class LocalStack:
             self.parts.clear()
             self._is_up = False
             self.postgres.stop()
+            shift_folders.clear(self.home)
             if self._lock is not None:
                 (self.home / "stack.json").unlink(missing_ok=True)
                 self._lock.close()
@@ -347,10 +348,7 @@ class LocalStack:
         if left:
             self._say("ending what a killed class left running")
             end(left, 5)
-        for folder in (self.home / "shifts").glob("*-*"):
-            owner = folder.name.partition("-")[0]  # a worker in another terminal may have outlived the class
-            if not (owner.isdigit() and psutil.pid_exists(int(owner))):
-                shutil.rmtree(folder, ignore_errors=True)
+        shift_folders.clear(self.home)
 
     def _notes(self) -> Notes:
         running = [part.process.pid for part in self.parts.values() if part.process and part.process.poll() is None]

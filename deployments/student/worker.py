@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
@@ -30,6 +29,7 @@ from prefect.runner._process_manager import ProcessHandle
 from prefect.runner._starter_engine import EngineCommandStarter
 from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
 
+from deployments import shift_folders
 from deployments.ctrl_c import cancel_on, endings
 from deployments.prefect_settings import ENTRYPOINT, HELD, HOLD
 from deployments.student.locked_process import lock
@@ -91,6 +91,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         lock()
         be_patient()
+        shift_folders.clear(settings().home.resolve())  # of workers that were killed
         self._devices = devices()
         kwargs |= {"limit": len(self._devices), "create_pool_if_not_found": False}  # whatever the command line says
         super().__init__(*args, **kwargs)
@@ -167,7 +168,7 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
         task_status: anyio.abc.TaskStatus[int] | None = None,
     ) -> StudentResult:
         """Run one shift in a process of its own; on Ctrl-C it finishes its unit, submits it, and ends as Completed."""
-        device, folder = self._free_devices.pop(0), _shift_folder()
+        device, folder = self._free_devices.pop(0), shift_folders.make(settings().home.resolve())
         used = "cpu" if self._breaks[device] >= BREAKS else device
         try:
             result = await self._run_on(used, folder, flow_run, task_status or anyio.TASK_STATUS_IGNORED)
@@ -257,13 +258,6 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
         return result
 
 
-def _shift_folder() -> Path:
-    """An empty folder for a shift's process to run in. Its name says whose it is: a class that starts here clears the dead's."""
-    shifts = settings().home.resolve() / "shifts"
-    shifts.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=shifts))
-
-
 def was_killed(status: int) -> bool:
     """Whether a process ended by a fault or by the system, as when memory is short: not by itself, nor by a polite signal."""
     polite = (-signal.SIGTERM, -signal.SIGINT)
@@ -281,7 +275,7 @@ def devices() -> list[str]:
     Asked without importing torch, which would cost this process seconds and half a gigabyte.
     """
     if wanted := [name.strip() for name in settings().device.split(",") if name.strip()]:
-        return wanted
+        return list(dict.fromkeys(wanted))  # two shifts on one device would have one name
     if shutil.which("nvidia-smi") is None:
         return [""]
     listed = ""
@@ -291,6 +285,10 @@ def devices() -> list[str]:
         ).stdout
     count = sum(line.startswith("GPU ") for line in listed.splitlines())  # a card's name may have "GPU" in it, too
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:  # which renumbers those that it names
-        named = itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, visible.split(",")))
-        count = min(count, sum(1 for _ in named))
+        # As CUDA reads it: what comes after a number that it can't use is left out.
+        valid = itertools.takewhile(
+            lambda name: name.startswith(("GPU-", "MIG-")) or (name.isdecimal() and int(name) < count),
+            map(str.strip, visible.split(",")),
+        )
+        count = len(set(valid))
     return [f"cuda:{i}" for i in range(count)] or [""]

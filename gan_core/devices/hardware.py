@@ -4,17 +4,21 @@ import gc
 import os
 import platform
 from contextlib import suppress
+from textwrap import shorten
 
 import psutil
 import torch
 
 CPU = "cpu"
+KINDS = ("cpu", "cuda", "mps", "xpu")  # of devices that come without another package
 TOGETHER = "+"  # between the devices that one shift computes on
 OLD_GPU = (  # the last builds with kernels for Maxwell, Pascal and Volta: pytorch issue 190385
     "PyTorch has no kernels for this GPU in this build: pip install 'torch==2.14.*' --index-url "
     "https://download.pytorch.org/whl/cu126 has them for GTX 900 and 1000, Tesla P and V; for a card that is newer than "
     "this PyTorch, pip install -U torch"
 )
+TOO_SMALL = "its memory is too small for this training"
+WORDS = 300  # characters of an error that are shown: PyTorch lists all its backends in one
 # What is said when memory is short, by CUDA, cuBLAS, Linux and Windows.
 FULL = ("out of memory", "alloc_failed", "can't allocate memory", "not enough memory")
 # From, below: batch norm's gradients may be wrong there (pytorch issues 175189, 192303).
@@ -52,11 +56,19 @@ def choices(wanted: str) -> list[str]:
     """
     asked = [name.strip() for name in wanted.split(",") if name.strip()]
     # Of several together each one by itself, too: one of them may be in order.
-    found = [one for name in asked for one in (name, *name.split(TOGETHER))] or [
+    asked = [TOGETHER.join(filter(None, name.split(TOGETHER))) for name in asked]
+    found = [one for name in asked for one in (name, *name.split(TOGETHER)) if one] or [
         *(f"cuda:{i}" for i in range(torch.cuda.device_count())),
         *_apple(),
     ]
     return list(dict.fromkeys([*found, CPU]))
+
+
+def is_device(name: str) -> bool:
+    """Whether PyTorch knows such a device, or several with `+`: whether this machine has it is another question."""
+    with suppress(RuntimeError):
+        return all(torch.device(one).type in KINDS for one in name.split(TOGETHER))
+    return False
 
 
 def _apple() -> list[str]:
@@ -85,8 +97,8 @@ def in_words(fault: BaseException) -> str:
     if "no kernel image" in text:
         return OLD_GPU
     if is_out_of_memory(fault):
-        return "its memory is too small for this training"
-    return text.partition("\n")[0].rstrip(".") or type(fault).__name__
+        return TOO_SMALL
+    return shorten(text.partition("\n")[0], WORDS, placeholder=" ...").rstrip(".") or type(fault).__name__
 
 
 def is_out_of_memory(fault: BaseException) -> bool:

@@ -19,7 +19,7 @@ from gan_core.units import WorkUnit
 log = logging.getLogger("classgan.self_test")
 
 # What devices raise, an AssertionError where there is no CUDA at all. Whatever a beat raises is no fault of theirs.
-DEVICE_FAULTS = (RuntimeError, AssertionError, ValueError, MemoryError)
+DEVICE_FAULTS = (RuntimeError, AssertionError, ValueError, MemoryError, ImportError)
 STEPS, BATCH = 4, 8  # of the comparison with the CPU, which shall take a second or two there
 MOST = 64  # images of the set that is made up
 

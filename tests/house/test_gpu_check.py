@@ -5,6 +5,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -94,6 +95,36 @@ def test_each_finished_section_is_in_the_json_whatever_ends_the_check(tmp_path, 
     (row,) = json.loads(path.read_text(encoding="utf-8"))["sections"]["speed"]["rows"]
     assert row["cells"] == ["RuntimeError: CUDA error: an illegal memory access was encountered"]
     assert row["judgement"] == {"target": "no error", "met": False}
+
+
+def test_a_device_that_has_given_way_to_the_cpu_has_shown_nothing(monkeypatch):
+    room = SimpleNamespace(url="")
+    rows = [("cpu", "cpu", 10, 1600, 10, 0), ("gpu", "cpu", 10, 1600, 10, 0)]
+    asked = SimpleNamespace(execute=lambda query: SimpleNamespace(fetchall=lambda: rows))
+    monkeypatch.setattr(gpu_check, "connect", lambda url: nullcontext(asked))
+    found = gpu_check._together(room, "cuda:0")
+    assert [(row.label, row.judgement.met) for row in found.rows] == [("cpu", True), ("cuda:0", False)]
+
+
+def test_a_fault_that_only_speaks_of_memory_is_not_taken_for_a_full_one(monkeypatch):
+    def fault(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("gan_core.networks.self_test.fault_of", fault)
+    monkeypatch.setattr("gan_core.worker.device_choice.is_broken", lambda device: False)
+    assert [row.judgement.met for row in gpu_check.full_memory("cpu:1", True).rows] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(["--device", "nonsense"], "no device that PyTorch knows"), (["--json", "/dev/null/g.json"], "can't be written")],
+)
+def test_what_cant_be_is_said_before_minutes_have_passed(monkeypatch, capsys, given, said):
+    monkeypatch.setattr(sys, "argv", ["gpu_check", "--device", "cpu:1", *given])
+    monkeypatch.setattr(gpu_check, "SECTIONS", {})
+    with pytest.raises(SystemExit):
+        gpu_check.main()
+    assert said in capsys.readouterr().err
 
 
 def test_without_postgresql_the_class_is_left_out_with_a_sentence(monkeypatch):

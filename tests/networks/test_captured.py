@@ -173,14 +173,18 @@ def test_recorded_steps_give_the_same_lease_after_lease(plan_of, recorder, name,
     each size of batch.
     """
     plan = plan_of(name, kind)
-    images, networks = images_for(plan), Networks(plan)
+    images, networks, seen = images_for(plan), Networks(plan), []
     for units in (units_of(20, 17), units_of(17), units_of(20, 20)):
         weights = initial_weights(plan.model_copy(update={"seed": units[0].images}))
         vectors, measures = contribute(plan, networks, images, units, weights)
         assert same(vectors, written_out(plan, images, units, weights))
         assert measures.images == sum(unit.images for unit in units)
+        seen.append((units, weights, measures))
     assert recorder.recorded == 3  # twice 10 of twenty; 9 and 8 of seventeen
     assert recorder.replayed == 10
+    for units, weights, measures in seen:  # losses are of their lease alone
+        _, alone = contribute(plan, Networks(plan), images, units, weights)
+        assert (measures.g_loss, measures.d_loss) == (alone.g_loss, alone.d_loss)
 
 
 def test_another_plan_is_recorded_anew(plan_of, recorder):

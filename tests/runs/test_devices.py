@@ -13,7 +13,6 @@ import torch
 from poll import wait_until
 
 from gan_core.coordinator.coordinator import Coordinator
-from gan_core.devices import hardware as devices
 from gan_core.errors import DeviceBroken
 from gan_core.networks import self_test
 from gan_core.networks.models import Networks
@@ -129,6 +128,10 @@ FAULTS = {
         ),
         "PyTorch has no kernels for this GPU in this build: pip install 'torch==2.14.*' --index-url",
     ),
+    "a kind of device that needs another package": (
+        raising("No module named 'torch_hpu'", ModuleNotFoundError),
+        "No module named 'torch_hpu'",
+    ),
     "no CUDA at all": (
         raising("Torch not compiled with CUDA enabled", AssertionError),
         "Torch not compiled with CUDA enabled",
@@ -195,6 +198,20 @@ def test_memory_that_was_full_is_tidied_up_once_before_another_device_is_taken(
 ):
     fake_device("cpu:1", after(SELF_TEST + 10, torch.OutOfMemoryError("CUDA out of memory."), lasting)[0])
     assert (trained("cpu:1").device, wasted(ask)) == (device, 0)
+
+
+def test_a_lease_that_never_fits_goes_to_the_next_device_though_the_self_test_does(trained, ask, monkeypatch):
+    """Its memory is tidied up once, and not again and again."""
+    tries = []
+
+    def contribute(plan, networks, *more, **how):
+        if networks.device == torch.device("cpu:1"):
+            tries.append(1)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return REAL(plan, networks, *more, **how)
+
+    monkeypatch.setattr(shifts, "contribute", contribute)
+    assert (trained("cpu:1").device, wasted(ask), len(tries)) == ("cpu", 0, 2)
 
 
 def test_what_a_full_memory_held_is_gone_before_the_device_is_used_again(trained, fake_device, ask):
@@ -272,27 +289,6 @@ def test_a_device_that_breaks_between_two_trainings_gets_a_fresh_process(tiny, f
         assert choice.device == "cpu"
 
 
-def test_a_driver_in_a_bad_state_is_asked_no_more_than_needed_and_ends_nothing(monkeypatch):
-    def refuse(number: int) -> None:
-        raise RuntimeError("device kernel image is invalid")
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", refuse)
-    assert devices.hardware("cuda:0")["gpus"] == []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("a shift on the CPU has asked the driver"))
-    assert devices.hardware("cpu")["gpus"] == []
-
-
-@pytest.mark.parametrize(
-    "said",
-    ["CUDA out of memory. Tried to allocate 2.00 GiB", "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-     "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"],
-)  # fmt: skip
-def test_memory_that_is_short_is_known_by_each_systems_words(said):
-    assert devices.is_out_of_memory(RuntimeError(said))
-
-
 def test_a_device_that_has_broken_ends_its_process_and_one_lease_goes_to_another(
     classroom, plan, fake_device, ask, monkeypatch
 ):
@@ -352,36 +348,6 @@ def test_a_device_that_hangs_loses_its_lease_and_then_its_process(classroom, pla
     stop.set()
     hung.join()
     assert ask("SELECT outcome FROM classgan.leases WHERE outcome NOT IN ('accepted', '')") == [("given back",)]
-
-
-def test_what_is_known_to_be_wrong_is_not_even_tried(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.11.0")
-    assert devices.known_fault("mps") == "PyTorch 2.11.0 computes wrong gradients on it: pip install -U torch"
-    assert devices.known_fault("cuda:0") == ""
-    monkeypatch.setattr(torch, "__version__", "2.14.1+cu130")
-    assert devices.known_fault("mps") == ""
-
-
-def test_images_lie_in_apples_memory_as_its_kernels_expect_them():
-    assert devices.memory_format(torch.device("mps")) is torch.contiguous_format
-    assert devices.memory_format(torch.device("cuda:1")) is torch.channels_last
-
-
-@pytest.mark.parametrize(
-    ("gpus", "apple", "wanted", "found"),
-    [
-        (2, False, "", ["cuda:0", "cuda:1", "cpu"]),
-        (0, True, "", ["mps", "cpu"]),
-        (0, False, "", ["cpu"]),
-        (2, False, "cuda:1", ["cuda:1", "cpu"]),
-        (2, False, "cuda:0+cuda:1", ["cuda:0+cuda:1", "cuda:0", "cuda:1", "cpu"]),
-        (2, False, "cpu", ["cpu"]),
-    ],
-)
-def test_the_cpu_is_always_the_last_choice(monkeypatch, gpus, apple, wanted, found):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: apple)
-    assert devices.choices(wanted) == found
 
 
 def test_a_lease_that_is_lost_during_the_self_test_is_no_fault_of_the_device(tiny):

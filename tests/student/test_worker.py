@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import httpx
@@ -20,6 +22,16 @@ def worker(monkeypatch) -> StudentWorker:
     monkeypatch.setattr(workers, "be_patient", lambda: None)
     monkeypatch.setattr(workers, "PATIENCE", 0.01)
     return StudentWorker(work_pool_name="students", name="ada")
+
+
+def test_a_worker_clears_up_what_a_killed_one_has_left(tmp_path, monkeypatch, request):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left = tmp_path / "shifts" / f"{dead.pid}-x1y2"
+    left.mkdir(parents=True)
+    monkeypatch.setenv("CLASSGAN_HOME", str(tmp_path))
+    request.getfixturevalue("worker")
+    assert not left.exists()
 
 
 def said(caplog) -> list[str]:
@@ -132,8 +144,11 @@ SERVER = "\n".join(f"GPU {n}: NVIDIA A100-SXM4-40GB (UUID: GPU-{n})" for n in ra
         (SERVER, "2,3", "", ["cuda:0", "cuda:1"]),
         (SERVER, "", "", [""]),
         (SERVER, "-1", "", [""]),
+        (SERVER, "7", "", [""]),
+        (SERVER, "1,7,2", "", ["cuda:0"]),
+        (SERVER, "GPU-2", "", ["cuda:0"]),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", None, "", [""]),
-        (SERVER, None, "cuda:1, cpu,", ["cuda:1", "cpu"]),
+        (SERVER, None, "cuda:1, cpu, cuda:1,", ["cuda:1", "cpu"]),
     ],
 )
 def test_a_machine_has_the_devices_that_this_process_may_use(tmp_path, monkeypatch, listed, visible, setting, found):
