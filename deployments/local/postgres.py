@@ -229,9 +229,8 @@ def _is_alive(folder: Path) -> bool:
     import psutil
 
     try:
-        pid = int(
-            (folder / "postmaster.pid").read_bytes().split()[0]
-        )  # its second line is a path, in whatever encoding
+        # As bytes: its second line is a path, in whatever encoding.
+        pid = int((folder / "postmaster.pid").read_bytes().split()[0])
         return "postgres" in psutil.Process(pid).name()
     except (FileNotFoundError, ValueError, IndexError, psutil.Error):
         return False

@@ -32,9 +32,8 @@ def hardware(device: str) -> dict[str, object]:
         device: that is computed on: GPUs are asked only if it is one, since a driver in a bad state shall not be touched for nothing.
     """
     gpus: list[dict[str, object]] = []
-    with suppress(
-        RuntimeError, AssertionError
-    ):  # a driver that lists more than it can tell of: the self-test finds out
+    # A driver may list more than it can tell of: the self-test finds out.
+    with suppress(RuntimeError, AssertionError):
         if device.startswith("cuda") and torch.cuda.is_available():
             for number in range(torch.cuda.device_count()):
                 told = torch.cuda.get_device_properties(number)

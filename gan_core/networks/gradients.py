@@ -148,9 +148,8 @@ class Mean(Pass):
     def __init__(self, plan: Plan, networks: Networks) -> None:
         super().__init__(plan, networks)
         self.totals = {part: [torch.zeros_like(t) for t in networks.tensors(part)] for part in PARTS}
-        self._last: object = (
-            None  # gradients: freed at each batch, a CPU gets their memory anew, page by page, for 7 % of its time
-        )
+        # The last gradients: were they freed at each batch, a CPU would get their memory anew, page by page, for 7 % of its time.
+        self._last: object = None
 
     def begin(self) -> None:
         super().begin()

@@ -11,9 +11,8 @@ from gan_core.files import write_whole
 from gan_core.store import student
 from gan_core.store.door import Piece, Weights
 
-KEPT = (
-    16  # versions, beside the newest of each training at work: what somebody still fetches, or computes a second time
-)
+# Versions, beside the newest of each training at work: what somebody still fetches, or computes a second time.
+KEPT = 16
 
 
 class WeightsCache:
@@ -41,9 +40,8 @@ class WeightsCache:
         """
         which = training, iteration
         if which not in self._known:
-            async with self._asking.setdefault(
-                login, asyncio.Lock()
-            ):  # before the version's: nobody waits with that one
+            # Before the version's own lock: nobody waits while holding that one.
+            async with self._asking.setdefault(login, asyncio.Lock()):
                 if not await self._read(login, which):
                     return None
         self._known.move_to_end(which)

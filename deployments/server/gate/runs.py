@@ -200,9 +200,8 @@ class Shifts:
             now: as Prefect has it now. Else one that the instructor has ended may be among them for LOOK seconds.
         """
         await self.deployment()
-        if (
-            login == CLUSTER_LOGIN and self._of_pods is not None
-        ):  # taken with the instructor's login, which isn't watched
+        # A pod's run is taken with the instructor's login, which isn't watched.
+        if login == CLUSTER_LOGIN and self._of_pods is not None:
             return [UUID(run["id"]) for run in await self._find([self._of_pods["id"]], state=BEING_WORKED)]
         oldest = time.monotonic() - (0 if now else LOOK)
         if now:
