@@ -19,6 +19,7 @@ GanError
 │   └── HubBusy          it doesn't answer, or accepts no more requests for now; a later retry may help
 ├── MirrorError          MLflow is not installed, doesn't answer, or refuses
 ├── DeviceBroken         a GPU that computes nothing any more in this process
+├── DeviceTooSmall       a training whose step is larger than this machine's memory
 └── StackError           a part of the local stack that does not start
 """
 
@@ -123,6 +124,10 @@ class MirrorError(GanError):
 
 class DeviceBroken(GanError):
     """This process can't use its device any more; a fresh one may."""
+
+
+class DeviceTooSmall(GanError):
+    """One step of the training takes more memory than any device of this machine has room for."""
 
 
 class StackError(GanError):

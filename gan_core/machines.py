@@ -19,6 +19,7 @@ class Machine:
     training: int | None = None  # which it works for
     settled: bool = False  # it has only just begun there: not moved merely to even things out
     failed: frozenset[int] = frozenset()  # trainings whose units it took and could not compute
+    too_large: frozenset[int] = frozenset()  # trainings whose step takes more memory than it has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class Wanted:
     priority: int = 0  # the highest goes first
     gpus: int = 0  # that each worker must have
     memory_mb: int = 0  # that each of those GPUs must have
+    step_mb: int = 0  # memory that one step takes; 0 before its first coordinator
     min_workers: int = 1  # or none at all
     max_workers: int | None = None
     images_left: int = 1
@@ -84,7 +86,8 @@ class Placement:
 
 def fits(machine: Machine, wanted: Wanted) -> bool:
     """Whether the machine has what each worker of the training must have, and hasn't shown that it can't do it."""
-    return machine.gpus >= wanted.gpus and machine.memory_mb >= wanted.memory_mb and wanted.id not in machine.failed
+    has_gpus = machine.gpus >= wanted.gpus and machine.memory_mb >= wanted.memory_mb
+    return has_gpus and wanted.id not in machine.failed | machine.too_large
 
 
 def waste(machine: Machine, wanted: Wanted) -> float:

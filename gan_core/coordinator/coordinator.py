@@ -17,7 +17,7 @@ from gan_core.coordinator.checkpoints import Checkpoints, Snapshot
 from gan_core.coordinator.gates import Gates
 from gan_core.coordinator.leadership import Leadership
 from gan_core.coordinator.pace import quorum_for
-from gan_core.coordinator.plans import ask_for
+from gan_core.coordinator.plans import ask_for, note_step
 from gan_core.coordinator.round import Gathered, Lengths, Round, deadline_after, grace_after
 from gan_core.data.images import advice, images_of, next_units
 from gan_core.errors import Finished, GanError, LeadLost, PayloadError, TrainingError
@@ -36,9 +36,8 @@ log = logging.getLogger("classgan.coordinator")
 TICK = 1.0  # seconds between looks when nobody notifies: a net under LISTEN/NOTIFY
 QUIET = 3.0  # seconds without anybody at work, after which Ctrl-C doesn't wait for the iteration's end
 GOES_ON = (TrainingState.QUEUED, TrainingState.LAUNCHING, TrainingState.RUNNING)  # what a standby takes over
-SURPLUS = (
-    1.25  # times the images that are expected: what a round opens with that closes in time; the rest goes into the next
-)
+# Times the images that are expected: what a round opens with that closes in time; the rest goes into the next.
+SURPLUS = 1.25
 FORGIVEN = 20  # iterations after which an update that went wrong is no longer held against the training
 
 
@@ -120,16 +119,16 @@ class Coordinator:
         if self.state.iteration:
             log.info("Training %r continues at iteration %d.", self.name, self.state.iteration)
         self._adopt_wanted_plan()
+        self.link.call(lambda c: note_step(c, self.training_id, self.plan))
         self._said = self.link.call(lambda c: checkpoints.said(c, self.training_id, self.plan, self.layout, self.state))
         first = self._said.payload if not self.state.iteration else b""
-        size = payload_size(self.layout, self.plan.codec)
         self.link.call(
             lambda c: trainings.start(
                 c,
                 self.training_id,
                 self.images.fingerprint,
                 len(self.images),
-                size,
+                payload_size(self.layout, self.plan.codec),
                 first,
                 self.images.source,
                 self.images.shards,
@@ -161,6 +160,7 @@ class Coordinator:
             self._store(self.state)  # so that no repetition ever crosses this change
         changes = self.plan.differences(wanted)
         self.link.call(lambda c: trainings.change_plan(c, self.training_id, row.wanted or {}, changes))
+        self.link.call(lambda c: note_step(c, self.training_id, wanted))
         self.plan, self._lengths = wanted, Lengths()  # another learning rate makes other lengths usual
 
     def _resume(self) -> State:

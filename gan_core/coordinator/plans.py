@@ -1,8 +1,9 @@
-"""Which plan a training goes on with, when `train` is started again."""
+"""Which plan a training goes on with, when `train` is started again, and what the class must know of it."""
 
 from psycopg import Connection
 
 from gan_core.errors import TrainingError
+from gan_core.networks.memory import step_bytes
 from gan_core.plan import Plan, checked_plan
 from gan_core.store.coordinator import trainings
 
@@ -27,3 +28,8 @@ def ask_for(connection: Connection, name: str, plan: Plan, row: trainings.Traini
     if new and (wanted := now.changed(**new)) != now:
         trainings.want_plan(connection, row.id, wanted.model_dump(mode="json"), "a new start of `train`")
     trainings.set_given(connection, row.id, given)
+
+
+def note_step(connection: Connection, training_id: int, plan: Plan) -> None:
+    """Write down what one step of this plan takes, so that machines with less memory are leased nothing of it."""
+    trainings.set_step(connection, training_id, step_bytes(plan) >> 20)

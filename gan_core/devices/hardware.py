@@ -74,6 +74,24 @@ def _apple() -> list[str]:
     return ["mps"] if torch.backends.mps.is_available() else []
 
 
+def room(device: str) -> float:
+    """Bytes that a training may take on a device, or on each of several; infinite where nobody can say.
+
+    Of a machine's own memory it is half: the system, a browser and PyTorch itself want theirs. The class counts the same way
+    (`classgan.room_mb`).
+    """
+    with suppress(RuntimeError, AssertionError):  # a device that isn't there: the self-test finds out
+        if TOGETHER in device:
+            return min(room(one) for one in device.split(TOGETHER))
+        if device.startswith("cuda"):
+            return torch.cuda.get_device_properties(device).total_memory
+        if device == "mps":
+            return torch.mps.recommended_max_memory()
+        if device == CPU:
+            return psutil.virtual_memory().total // 2
+    return float("inf")
+
+
 def memory_format(device: torch.device) -> torch.memory_format:
     """How images lie in a device's memory. channels_last is what NVIDIA's tensor cores compute in, and saves a CPU some of its
     reordering; Apple's MPS has computed wrong gradients with it.

@@ -9,8 +9,10 @@ import logging
 import numpy as np
 
 from gan_core.data.images import ImageSet
-from gan_core.devices.hardware import CPU, TOGETHER, choices, forget_memory, in_words, known_fault
+from gan_core.devices.hardware import CPU, TOGETHER, choices, forget_memory, in_words, known_fault, room
+from gan_core.errors import DeviceTooSmall
 from gan_core.networks.gradients import Beat, contribute
+from gan_core.networks.memory import step_bytes
 from gan_core.networks.models import Networks, initial_weights
 from gan_core.networks.recomputation import check
 from gan_core.plan import Plan
@@ -33,13 +35,16 @@ def fitting(
         wanted: as in `devices.choices`.
         unfit: device → why it isn't used; those that fail here are added.
         beat: called after each batch.
+
+    Raises:
+        DeviceTooSmall: none of the devices is large enough for one step, not even the CPU with half of this machine's memory.
     """
     for device in choices(wanted):
         if device == CPU:
             break
         if device in unfit:
             continue
-        fault, networks = known_fault(device), ()
+        fault, networks = known_fault(device) or too_small(plan, device), ()
         if not fault:
             fault, networks = _tried(plan, device, beat)
         if not fault:
@@ -47,7 +52,16 @@ def fitting(
         unfit[device] = fault
         forget_memory(device)
         log.warning("%s is not used: %s.", device, fault)
+    # The class leases nothing that is too large for all of a machine's devices. What only a GPU has room for, it does.
+    if unfit and (fault := too_small(plan, CPU)):
+        raise DeviceTooSmall(f"{fault}, and no other device of this machine can be used")
     return CPU, (Networks(plan, CPU),)
+
+
+def too_small(plan: Plan, device: str) -> str:
+    """Why one step of the plan doesn't fit into a device's memory, in words; "" if it may."""
+    need, there = step_bytes(plan), room(device)
+    return f"a step takes {need >> 20:,} MB, and {device} has {int(there) >> 20:,} MB for it" if need > there else ""
 
 
 def _tried(plan: Plan, device: str, beat: Beat) -> tuple[str, tuple[Networks, ...]]:

@@ -122,12 +122,25 @@ def cannot_ever(w: Wanted, machines: Sequence[Machine]) -> str:
     kinds = sorted({(m.gpus, m.memory_mb) for m in machines})
     best = f"the largest: {_has(*kinds[-1])}"
     needs = w.needs() or "what it takes"
+    if not able and all(w.id in m.too_large for m in machines):
+        return f"{too_large(w, machines)}: it waits until a larger one joins, or takes less with a smaller batch_size"
     if not able:
         return f"no machine of this class has {needs} ({best}); it waits until such a machine joins"
     has = f" with {w.needs()}" if w.needs() else ""
     return (
         f"needs {counted(w.min_workers, 'worker')}{has}, but the class has only {len(able)}; it waits until more join"
     )
+
+
+def too_large(w: Wanted, machines: Sequence[Machine]) -> str:
+    """How many machines haven't the memory for this training, in words; "" if all have."""
+    small = sum(w.id in m.too_large for m in machines)
+    if not small:
+        return ""
+    whose = f"{counted(small, 'machine')} of {len(machines)} {'has' if small == 1 else 'have'} no"
+    if small == len(machines):
+        whose = "no machine of this class has"
+    return f"one step takes {w.step_mb:,} MB of memory, and {whose} room for it"
 
 
 def _has(gpus: int, memory_mb: int) -> str:

@@ -14,7 +14,7 @@ from psycopg import Connection
 
 from gan_core.errors import TrainingError
 from gan_core.machines import Machine
-from gan_core.scheduler.outlook import Outlook, brought_in, cannot_ever, outlooks
+from gan_core.scheduler.outlook import Outlook, brought_in, cannot_ever, outlooks, too_large
 from gan_core.scheduler.placement.place import Round, place
 from gan_core.scheduler.placement.table import policy
 from gan_core.settings import Settings
@@ -66,7 +66,8 @@ class Survey:
                 cannot_ever(wanted, self.machines)
                 or "has no workers now: those that fit are offline, or work for trainings that come before it"
             )
-        return f"runs with {counted(workers, 'worker')}"
+        small = too_large(self.entries[training_id].wanted, self.machines)
+        return f"runs with {counted(workers, 'worker')}{'; ' + small if small else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

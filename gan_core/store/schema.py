@@ -59,6 +59,9 @@ trainings = Table(
     Column("priority", Integer, nullable=False, server_default="0"),  # the highest goes first
     Column("gpus", Integer, nullable=False, server_default="0"),  # of each worker
     Column("memory_mb", Integer, nullable=False, server_default="0"),  # of each GPU
+    Column(
+        "step_mb", Integer, nullable=False, server_default="0"
+    ),  # that one step takes; 0 before its first coordinator
     Column("min_workers", Integer, nullable=False, server_default="1"),  # or none at all
     Column("max_workers", Integer),
     Column("place_in_queue", Double),  # set by `queue move`; the lowest first, before those without

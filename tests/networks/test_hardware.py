@@ -1,5 +1,7 @@
 """What a machine has to compute with, what is known of it beforehand, and what its errors mean."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -33,6 +35,16 @@ def test_what_is_known_to_be_wrong_is_not_even_tried(monkeypatch):
     assert devices.known_fault("cuda:0") == ""
     monkeypatch.setattr(torch, "__version__", "2.14.1+cu130")
     assert devices.known_fault("mps") == ""
+
+
+def test_a_training_may_take_all_of_a_gpus_memory_and_half_of_the_machines(monkeypatch):
+    class Told:
+        total_memory = 8 << 30
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda name: Told())
+    monkeypatch.setattr(devices.psutil, "virtual_memory", lambda: SimpleNamespace(total=12 << 30))
+    assert (devices.room("cuda:0"), devices.room("cpu"), devices.room("cuda:0+cpu")) == (8 << 30, 6 << 30, 6 << 30)
+    assert devices.room("cpu:1") == float("inf")  # nobody can say, and the self-test finds out
 
 
 def test_images_lie_in_apples_memory_as_its_kernels_expect_them():

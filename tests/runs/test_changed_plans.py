@@ -1,8 +1,13 @@
 """A lease is judged by the plan that it was handed out with, whatever the plan is by the time of its answer."""
 
+import threading
+
 import psycopg
 import pytest
+from poll import wait_until
 
+from gan_core.coordinator import plans
+from gan_core.coordinator.coordinator import Coordinator
 from gan_core.networks.models import layout_of
 from gan_core.networks.update import initial_state
 from gan_core.plan import Plan
@@ -12,6 +17,8 @@ from gan_core.policies.sampling import cut_units
 from gan_core.store import student
 from gan_core.store.coordinator import trainings, unit_queue
 from gan_core.units import Verdict
+from gan_core.worker import shift as shifts
+from gan_core.worker.shift import Shift
 
 
 @pytest.fixture
@@ -114,3 +121,28 @@ def test_a_late_answer_is_checked_if_the_plan_of_its_lease_said_so(connection, c
     room.open()
     room.shift._submit(lease, *room.shift._compute(lease))
     assert connection.execute("SELECT count(*) FROM classgan.checks").fetchone()[0] == (before == "sampled")
+
+
+def test_the_class_knows_what_a_step_takes_before_it_leases_and_when_the_plan_changes(
+    classroom, connection, tiny, monkeypatch
+):
+    """A machine with memory for 7 GB takes part in batches of 7 and not in those of 8."""
+    monkeypatch.setattr(plans, "step_bytes", lambda plan: plan.batch_size << 30)
+    monkeypatch.setattr(shifts, "hardware", lambda device: {"memory_mb": 2 * 7 << 10})
+    small, stop = tiny.changed(batch_size=7, iterations=5), threading.Event()
+    shift = Shift(classroom.student_url("ada"), "ada", "cpu", classroom.cache, should_stop=stop.is_set)
+    working = threading.Thread(target=shift.run)
+    working.start()
+    try:
+        led = classroom.train(small, until=2)
+        large = small.changed(batch_size=8).model_dump(mode="json")
+        trainings.want_plan(connection, led.training_id, large, "a test")
+        with Coordinator(classroom.url, "test", small, classroom.cache) as again:
+            again.create_units()
+            said = "SELECT message FROM classgan.workers WHERE message LIKE 'One step of %'"
+            wait_until(lambda: connection.execute(said).fetchone(), what="the machine reads why it has no work")
+    finally:
+        stop.set()
+        working.join()
+    assert connection.execute("SELECT id FROM classgan.leases WHERE iteration >= 2").fetchall() == []
+    assert "takes 8192 MB of memory, and this machine has room for 7168 MB" in connection.execute(said).fetchone()[0]

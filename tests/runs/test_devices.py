@@ -13,7 +13,7 @@ import torch
 from poll import wait_until
 
 from gan_core.coordinator.coordinator import Coordinator
-from gan_core.errors import DeviceBroken
+from gan_core.errors import DeviceBroken, DeviceTooSmall
 from gan_core.networks import self_test
 from gan_core.networks.models import Networks
 from gan_core.store.coordinator import trainings
@@ -151,6 +151,28 @@ def test_a_device_that_fails_its_self_test_computes_nothing_for_the_class(traine
     ((training,),) = ask("SELECT id FROM classgan.trainings")
     assert classroom.check_all(training) == 15
     assert ask("SELECT DISTINCT valid FROM classgan.checks") == [(True,)]
+
+
+def too_large_for(device: str, monkeypatch) -> None:
+    monkeypatch.setattr(self_test, "step_bytes", lambda plan: 9_300 << 20)
+    monkeypatch.setattr(self_test, "room", lambda name: (4_096 if name == device else 24_576) << 20)
+
+
+def test_a_device_without_room_for_a_step_is_not_even_tried(trained, fake_device, ask, monkeypatch):
+    fake_device("cpu:1", raising("it was tried"))
+    too_large_for("cpu:1", monkeypatch)
+    assert (trained("cpu:1").device, wasted(ask)) == ("cpu", 0)
+    sentence = "cpu:1 is not used: a step takes 9,300 MB, and cpu:1 has 4,096 MB for it."
+    assert told(ask) == [f"ada computes on cpu now. {sentence}"]
+
+
+def test_the_cpu_does_not_do_what_only_the_gpu_has_room_for(plan, fake_device, monkeypatch):
+    """Its system would end the process. A lease is given back with this sentence, before anything was computed."""
+    fake_device("cpu:1", not_a_number)
+    too_large_for("cpu", monkeypatch)
+    with pytest.raises(DeviceTooSmall, match="a step takes 9,300 MB, and cpu has 4,096 MB for it, and no other device"):
+        self_test.fitting(plan, "cpu:1", unfit := {})
+    assert list(unfit) == ["cpu:1"]
 
 
 def test_one_percent_off_is_what_the_check_of_credit_lets_pass_too(trained, fake_device, ask, classroom):

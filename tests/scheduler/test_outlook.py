@@ -47,6 +47,16 @@ def test_what_no_machine_ever_had_is_said_at_once():
     assert outlook.estimate() == "unknown"
 
 
+def test_a_step_that_no_machine_has_room_for_is_said_with_its_size():
+    small = Machine(id=1, gpus=1, memory_mb=8_192, speed=1.0, too_large=frozenset({1}))
+    (outlook,) = told([small], [Wanted(id=1, step_mb=9_300)])
+    assert outlook.never
+    assert outlook.reason == (
+        "one step takes 9,300 MB of memory, and no machine of this class has room for it: it waits until a larger one joins, "
+        "or takes less with a smaller batch_size"
+    )
+
+
 def test_a_gang_that_is_larger_than_the_class_ever_was():
     (outlook,) = told([Machine(id=n) for n in range(2)], [Wanted(id=1, min_workers=3)])
     assert outlook.never

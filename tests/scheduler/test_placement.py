@@ -37,6 +37,7 @@ def fleets(draw, most=12):
                 training=draw(st.none() | st.integers(0, 9)),
                 settled=draw(st.booleans()),
                 failed=frozenset(draw(st.sets(st.integers(0, 9), max_size=1))),
+                too_large=frozenset(draw(st.sets(st.integers(0, 9), max_size=1))),
             )
         )
     return machines

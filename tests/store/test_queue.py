@@ -129,6 +129,55 @@ def test_without_a_placement_the_first_one_that_takes_anybody_is_served(connecti
     assert student.claim(connection, *machine()).training_id == easy
 
 
+@pytest.mark.parametrize(
+    ("device", "hardware", "room"),
+    [("cpu", {"memory_mb": 8_000}, 4_000), ("mps", {"memory_mb": 8_000}, 8_000), ("cuda:0", {"gpus": [{"memory_mb": 12_000}, {"memory_mb": "much"}], "memory_mb": 8_000}, 12_000),
+     ("cpu", {}, None), ("cpu", {"memory_mb": "all", "gpus": 7}, None), ("cpu", {"memory_mb": 1e300}, 50_000_000)],
+)  # fmt: skip
+def test_a_step_that_is_larger_than_a_machine_has_room_for_is_not_leased_to_it(
+    connection, running, machine, device, hardware, room
+):
+    """All of a GPU's memory, half of the machine's own; and who hasn't said is taken for large enough."""
+    large = running("large")
+    worker, boot = machine(device=device, hardware=hardware)
+    assert connection.execute("SELECT classgan.room_mb(device, hardware) FROM classgan.workers").fetchone() == (room,)
+    trainings.set_step(connection, large, 2**31 - 1 if room is None else room + 1)
+    assert (student.claim(connection, worker, boot) is None) == (room is not None)
+    ((message,),) = connection.execute("SELECT message FROM classgan.workers").fetchall()
+    assert message == ("" if room is None else (
+        f"One step of large takes {room + 1} MB of memory, and this machine has room for {room} MB: it waits for a training that fits."
+    ))  # fmt: skip
+    (seen,) = placements.machines(connection)
+    assert seen.too_large == (set() if room is None else {large})
+    trainings.set_step(connection, large, room or 0)
+    assert student.claim(connection, worker, boot).training_id == large
+
+
+def test_a_machine_works_for_what_it_has_room_for_and_backs_up_nothing_else(connection, running, machine):
+    large, small = running("large"), running("small")
+    (worker, boot), (slow, slow_boot) = machine("laptop", hardware={"memory_mb": 8_000}), machine("slow")
+    trainings.set_step(connection, large, 4_001)
+    held = student.claim(connection, slow, slow_boot)
+    assert held.training_id == large  # which has said nothing of its memory
+    assert student.claim(connection, worker, boot).training_id == small
+    look(connection, RULES)
+    seen = survey(connection, RULES)
+    assert seen.round.placements[worker].training == small
+    assert seen.reason(large) == (
+        "runs with 1 worker; one step takes 4,001 MB of memory, and 1 machine of 2 has no room for it"
+    )
+    connection.execute("UPDATE classgan.units SET state = 'stale' WHERE state = 'open'")
+    connection.execute(
+        "UPDATE classgan.leases SET claimed_at = now() - interval '1 hour', leased_until = now() + interval '1 hour'"
+    )
+    add_student(connection, "grace")
+    connection.execute(
+        "UPDATE classgan.workers SET student_id = (SELECT id FROM classgan.students WHERE login = 'grace') WHERE name = 'slow'"
+    )
+    connection.execute("UPDATE classgan.placements SET training_id = %s WHERE worker_id = %s", (large, worker))
+    assert student.claim(connection, worker, boot) is None
+
+
 def test_a_placement_on_a_training_that_has_ended_is_none(connection, running, machine):
     ended, other = running("ended"), running("other")
     worker, boot = machine()

@@ -63,12 +63,12 @@ class Kind(NamedTuple):
     gpus: int
     memory_mb: int
     doubling: int  # of the speed: within one, the mean stands for all
-    failed: frozenset[int]
+    unfit: frozenset[int]  # trainings that it can't compute
 
     @classmethod
     def of(cls, machine: Machine) -> "Kind":
         doubling = round(math.log2(max(machine.speed, 1e-3)))
-        return cls(machine.gpus, machine.memory_mb, doubling, machine.failed)
+        return cls(machine.gpus, machine.memory_mb, doubling, machine.failed | machine.too_large)
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Pool:
         """Kinds with a free machine, the smallest first, of those the fastest; with one machine of each."""
         some = ((kind, next(iter(machines.values()))) for kind, machines in self.free.items() if machines)
         return sorted(
-            some, key=lambda pair: (pair[0].gpus, pair[0].memory_mb, -pair[0].doubling, sorted(pair[0].failed))
+            some, key=lambda pair: (pair[0].gpus, pair[0].memory_mb, -pair[0].doubling, sorted(pair[0].unfit))
         )
 
     def holds(self, machine: Machine) -> bool:
@@ -113,7 +113,7 @@ class Pool:
 
         def cost(pair: tuple[Kind, Machine]) -> tuple[float, ...]:
             kind, example = pair
-            return waste(example, wanted), kind.gpus, kind.memory_mb, -len(kind.failed), pace * kind.doubling
+            return waste(example, wanted), kind.gpus, kind.memory_mb, -len(kind.unfit), pace * kind.doubling
 
         for kind, _ in sorted(fitting, key=cost):
             for machine in self.free[kind].values():

@@ -92,6 +92,11 @@ def change_plan(connection: Connection, training_id: int, plan: dict[str, Any], 
     connection.execute("SELECT classgan.change_plan(%s, %s, %s)", (training_id, Jsonb(plan), changes))
 
 
+def set_step(connection: Connection, training_id: int, step_mb: int) -> None:
+    """Memory that one step of its plan takes: machines that have less are leased nothing of it."""
+    connection.execute("UPDATE classgan.trainings SET step_mb = %s WHERE id = %s", (step_mb, training_id))
+
+
 def plans(connection: Connection, training_id: int) -> dict[int, dict[str, Any]]:
     """Each version of a training's plan by which units were handed out."""
     return dict(

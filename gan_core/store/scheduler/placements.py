@@ -42,14 +42,16 @@ def machines(connection: Connection) -> list[Machine]:
         ") SELECT w.id, w.name, s.login, w.device, w.hardware, coalesce(w.images_per_second, 0),"
         " w.last_seen > now() - interval '20 seconds' AND w.drained = '', p.training_id,"
         " coalesce(p.decided_at > now() - make_interval(secs => %s), false),"
-        " array(SELECT training_id FROM failed WHERE worker_id = w.id)"
+        " array(SELECT training_id FROM failed WHERE worker_id = w.id),"
+        " array(SELECT id FROM classgan.trainings WHERE state IN ('queued', 'launching', 'running')"
+        "   AND step_mb > classgan.room_mb(w.device, w.hardware))"
         " FROM classgan.workers AS w JOIN classgan.students AS s ON s.id = w.student_id"
         " LEFT JOIN classgan.placements AS p ON p.worker_id = w.id AND p.ended_at IS NULL"
         " WHERE s.suspended = '' AND w.last_seen > now() - interval '30 days' ORDER BY w.id",
         (SETTLED_SECONDS,),
     ).fetchall()
     found = []
-    for number, name, owner, device, hardware, speed, online, training, settled, failed in rows:
+    for number, name, owner, device, hardware, speed, online, training, settled, failed, too_large in rows:
         gpus, memory = gpus_of(device, hardware)
         found.append(
             Machine(
@@ -64,6 +66,7 @@ def machines(connection: Connection) -> list[Machine]:
                 training=training,
                 settled=settled,
                 failed=frozenset(failed),
+                too_large=frozenset(too_large),
             )
         )
     return found
@@ -104,7 +107,7 @@ def gpus_of(device: str, hardware: object) -> tuple[int, int]:
 def entries(connection: Connection) -> list[Entry]:
     """Every training that runs or is queued."""
     rows = connection.execute(
-        "SELECT t.id, t.name, t.owner, t.priority, t.gpus, t.memory_mb, t.min_workers, t.max_workers, t.plan, t.iteration,"
+        "SELECT t.id, t.name, t.owner, t.priority, t.gpus, t.memory_mb, t.step_mb, t.min_workers, t.max_workers, t.plan, t.iteration,"
         " t.position, t.images, t.data_images, extract(epoch FROM t.queued_at)::float,"
         " t.waited_seconds + coalesce(extract(epoch FROM now() - t.waiting_since), 0)::float, t.place_in_queue, t.state, t.in_turn,"
         " coalesce(t.given, t.plan), t.calls, t.called_at IS NOT NULL,"
@@ -117,10 +120,10 @@ def entries(connection: Connection) -> list[Entry]:
     ).fetchall()
     found = []
     for row in rows:
-        number, name, owner, priority, gpus, memory, least, most, raw, iteration, position, images, data_images = row[
-            :13
+        number, name, owner, priority, gpus, memory, step, least, most, raw, iteration, position, images = row[:13]
+        data_images, queued_at, waited, place, state, in_turn, given, calls, is_called, recently, silent, is_led = row[
+            13:
         ]
-        queued_at, waited, place, state, in_turn, given, calls, is_called, recently, silent, is_led = row[13:]
         plan = checked_plan(raw)
         useful = plan.useful_workers()
         wanted = Wanted(
@@ -130,6 +133,7 @@ def entries(connection: Connection) -> list[Entry]:
             priority=priority,
             gpus=gpus,
             memory_mb=memory,
+            step_mb=step,
             min_workers=least,
             max_workers=min((n for n in (most, useful) if n is not None), default=None),
             images_left=plan.images_left(iteration, position, images, data_images),

@@ -13,6 +13,7 @@ DECLARE
     placed bigint;
     drained text;
     speed double precision;
+    room integer;  -- of this machine, in MB
     want integer;
     have bigint;
     lease bigint;
@@ -27,7 +28,7 @@ DECLARE
 BEGIN
     PERFORM student.require_worker(p_worker);
     PERFORM classgan.expire_leases();
-    SELECT w.images_per_second, w.drained, t.id INTO speed, drained, placed FROM workers AS w
+    SELECT w.images_per_second, w.drained, t.id, classgan.room_mb(w.device, w.hardware) INTO speed, drained, placed, room FROM workers AS w
     LEFT JOIN placements AS p ON p.worker_id = w.id AND p.ended_at IS NULL
     LEFT JOIN trainings AS t ON t.id = p.training_id AND t.state = 'running' WHERE w.id = p_worker;
     -- One that is computed, one that is uploaded, and one for a slow answer: more would only be hoarded.
@@ -51,10 +52,13 @@ BEGIN
             AND u.reach <= CASE WHEN t.id = p_training THEN p_images ELSE 0 END
         ORDER BY u.training_id, u.iteration, u.ordinal LIMIT 1
     ) AS something_open
-    WHERE t.state = 'running' AND (t.id = placed OR (placed IS NULL AND classgan.takes_anybody(t))) ORDER BY t.id LIMIT 1;
+    WHERE t.state = 'running' AND (t.id = placed OR (placed IS NULL AND classgan.takes_anybody(t))) AND t.step_mb <= coalesce(room, t.step_mb) ORDER BY t.id LIMIT 1;
     IF NOT FOUND THEN
         RETURN QUERY SELECT * FROM classgan.back_up(p_worker, p_boot, p_training, p_images);
-        UPDATE workers SET last_seen = now() WHERE id = p_worker;
+        UPDATE workers SET last_seen = now(), message = coalesce((  -- of what runs, not even the smallest fits: people read that
+            SELECT format('One step of %s takes %s MB of memory, and this machine has room for %s MB: it waits for a training that fits.', least.name, least.step_mb, room)
+            FROM (SELECT name, step_mb FROM trainings WHERE state = 'running' ORDER BY step_mb LIMIT 1) AS least WHERE least.step_mb > room
+        ), message) WHERE id = p_worker;
         RETURN;
     END IF;
 

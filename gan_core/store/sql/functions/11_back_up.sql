@@ -21,6 +21,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT extract(epoch FROM now() - l.claimed_at)::float AS elapsed,
         coalesce(l.images / w.images_per_second, planned.seconds) AS usual, coalesce(l.images / me.images_per_second, planned.seconds) AS mine) AS time
     WHERE l.ended_at IS NULL AND l.units_of = l.id AND l.worker_id <> p_worker AND classgan.seconds_left(l.training_id, l.iteration) IS NULL AND (t.plan->>'backup_leases')::boolean
+      AND t.step_mb <= coalesce(classgan.room_mb(me.device, me.hardware), t.step_mb)
       AND coalesce((SELECT p.training_id = t.id FROM placements AS p WHERE p.worker_id = p_worker AND p.ended_at IS NULL), classgan.takes_anybody(t))
       -- It will take longer than planned, and this machine will be done a second before, even if it takes half as long again as usual.
       -- Whoever fits into the planned time is not raced, however slow: unfinished work earns nothing.

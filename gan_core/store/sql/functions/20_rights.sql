@@ -50,6 +50,8 @@ GRANT EXECUTE ON FUNCTION
     classgan.is_hopeless(bigint, integer, integer),
     classgan.expire_leases(),
     classgan.takes_anybody(classgan.trainings),
+    classgan.room_mb(text, jsonb),
+    classgan.amount(jsonb, numeric),
     classgan.choose_check(bigint, bigint, bytea, bytea),
     classgan.chance(),
     classgan.waiting_checks(bigint),

@@ -1,0 +1,36 @@
+"""What one step takes is found with small batches: all of the networks, and a line through two batches for what grows with them."""
+
+import pytest
+from torch import Tensor, zeros
+
+from gan_core.layout import PARTS
+from gan_core.networks import memory
+from gan_core.networks.memory import step_bytes
+from gan_core.networks.models import layout_of
+from gan_core.presets import PRESETS
+
+SMALL = {"image_size": 32, "generator_width": 16, "discriminator_width": 16}
+
+
+@pytest.mark.parametrize("name", ["dcgan", "better"])
+def test_a_line_through_two_small_batches_lies_below_what_a_large_one_takes_and_near_it(name):
+    plan = PRESETS[name].changed(batch_size=128, **SMALL)
+    takes = memory._most(plan, 128)
+    assert 0.75 * takes <= step_bytes(plan) <= takes
+
+
+@pytest.mark.parametrize(("name", "copies"), [("dcgan", 3), ("better", 4)])
+def test_a_step_takes_weights_gradients_and_what_is_summed_or_remembered(name, copies):
+    """Averaged gradients: weights, the last gradients, their sum. Local steps: weights, gradients, Adam's two moments."""
+    layout = layout_of(plan := PRESETS[name].changed(batch_size=2, **SMALL))
+    weights = 4 * sum(layout.part(part)[-1].stop for part in PARTS)
+    assert copies * weights < step_bytes(plan) < (copies + 2) * weights
+
+
+def test_a_view_takes_nothing_and_what_is_freed_is_gone():
+    with memory._Alive() as alive:
+        first = zeros(256)
+        kept: list[Tensor] = [first.view(16, 16), first[1:]]
+        for _ in range(3):
+            zeros(1024).add_(1)
+    assert (alive.most, len(kept)) == (4 * (256 + 1024), 2)
