@@ -6,14 +6,16 @@ and the start of a shift. The class server, Prefect in it and PostgreSQL are rea
 
 import asyncio
 import json
+import random
 import ssl
 import statistics
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Self
 from uuid import uuid4
 
 import httpx
@@ -133,12 +135,16 @@ def class_server(logins: Sequence[str]) -> Generator[tuple[LocalStack, ClassFile
 
 
 class Meter:
-    """What the servers of a class use."""
+    """What some processes use, with those that they have started."""
 
-    def __init__(self, stack: LocalStack) -> None:
-        roots = stack.children["prefect-server"], stack.postgres.process
-        self._parts = [process for root in roots if root for process in tree_of(root.pid)]
+    def __init__(self, *pids: int) -> None:
+        self._parts = [process for pid in pids for process in tree_of(pid)]
         self._began, self._used = time.perf_counter(), self._seconds()
+
+    @classmethod
+    def of_servers(cls, stack: LocalStack) -> Self:
+        roots = stack.children["prefect-server"], stack.postgres.process
+        return cls(*(root.pid for root in roots if root))
 
     def _seconds(self) -> float:
         used = 0.0
@@ -148,8 +154,12 @@ class Meter:
                 used += times.user + times.system
         return used
 
+    def spent(self) -> float:
+        """Seconds of processor time so far, of those that live."""
+        return self._seconds() - self._used
+
     def cores(self) -> float:
-        return (self._seconds() - self._used) / (time.perf_counter() - self._began)
+        return self.spent() / (time.perf_counter() - self._began)
 
     def megabytes(self) -> float:
         """What they have for themselves: PostgreSQL's processes share most of what each seems to have."""
@@ -174,12 +184,12 @@ async def crowd(
                 httpx.AsyncClient(base_url=url, auth=(login, secret), verify=context, timeout=90)
             )
             machines.append(machine := Machine(login, client, secret, hold))
-            tasks.append(lives.create_task(_lasting(machine.report(url.replace("https", "wss"), context))))
+            tasks.append(lives.create_task(lasting(partial(machine.report, url.replace("https", "wss"), context))))
             tasks.append(lives.create_task(machine.poll()))
             if number % JOINING == 0:
                 await asyncio.sleep(0.2)
         await asyncio.sleep(min(seconds, 10))  # until all have said hello
-        meter = Meter(stack)
+        meter = Meter.of_servers(stack)
         await asyncio.sleep(seconds)
         cores, megabytes = meter.cores(), meter.megabytes()
         polls = [wait for machine in machines for wait in machine.waits]
@@ -201,9 +211,13 @@ async def crowd(
         return Figures(cores, megabytes, row[0] if row else 0, refused, polls, beats, last - began)
 
 
-async def _lasting(report: object) -> None:
-    with suppress(websockets.WebSocketException, OSError):
-        await report  # ty: ignore[invalid-await]
+async def lasting(live: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Until it is done: a worker whose class server goes away comes again."""
+    while True:
+        try:
+            return await live()
+        except (websockets.WebSocketException, httpx.TransportError, OSError):
+            await asyncio.sleep(random.uniform(1, 3))
 
 
 def _supply(stack: LocalStack, until: float, machines: Sequence[Machine]) -> None:
