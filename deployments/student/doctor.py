@@ -20,6 +20,7 @@ from pathlib import Path
 
 from deployments.student import pin
 from deployments.student.addresses import host_in_url, student_url
+from deployments.student.device_check import CheckFailed, find_device
 from deployments.student.invites import Invite
 from gan_core.errors import GanError, StoreError
 from gan_core.files import write_private
@@ -220,25 +221,23 @@ class Doctor:
         return f"{free / 1e9:.0f} GB free"
 
     def device(self) -> str:
-        """Whether it computes what a CPU computes, with the demo's model, and how fast."""
-        import torch
-
-        from gan_core.networks.optimiser import warm_up
-        from gan_core.networks.self_test import fitting, speed
+        """Whether it computes what a CPU computes, with the model of a training that runs or else the demo's, and how fast."""
+        from gan_core.plan import checked_plan
         from gan_core.presets import preset
-        from gan_core.settings import settings
 
-        plan, unfit = preset("demo"), {}
-        warm_up(plan)
-        device, (networks, *_) = fitting(plan, settings().device, unfit)
-        found = f"{device}, {speed(plan, networks):,.0f} images/s of the demo's model"
-        if torch.version.cuda is None and shutil.which("nvidia-smi"):
+        plan = next((checked_plan(training.plan) for training in self._waiting().values()), preset("demo"))
+        try:
+            this = find_device(plan.model_dump_json())
+        except CheckFailed as exc:
+            raise Doubt(f"{exc}. `CLASSGAN_DEVICE=cpu` uses the CPU at once.") from exc
+        found = f"{this.device}, {this.speed:,.0f} images/s of the demo's model"
+        if not this.has_cuda and shutil.which("nvidia-smi"):
             raise Doubt(
                 f"this machine has an NVIDIA GPU, and its PyTorch is the one for CPUs, as pip installs it on Windows. "
                 f"https://pytorch.org/get-started/locally has the line that installs the other one. This machine computes on {found}."
             )
-        if unfit:
-            others = "; ".join(f"{name} is not used: {fault}" for name, fault in unfit.items())
+        if this.unfit:
+            others = "; ".join(f"{name} is not used: {fault}" for name, fault in this.unfit.items())
             raise Doubt(f"{others}. This machine computes on {found}.")
         return found
 
@@ -249,8 +248,7 @@ class Doctor:
         from gan_core.plan import checked_plan
         from gan_core.settings import settings
 
-        with student.reach(self.home) as home:
-            waiting = {name: student.read_training(home, number) for number, name in student.trainings(home).items()}
+        waiting = self._waiting()
         to_fetch: list[str] = []
         for name, training in waiting.items():
             plan = checked_plan(training.plan)
@@ -267,6 +265,11 @@ class Doctor:
         if to_fetch:
             return f"the images of {', '.join(to_fetch)} can be fetched; this machine computes as soon as it has the first file"
         return f"the images of {', '.join(waiting)} are here" if waiting else "no training runs now"
+
+    def _waiting(self) -> dict[str, student.Assignment]:
+        """The trainings that want workers, by name."""
+        with student.reach(self.home) as home:
+            return {name: student.read_training(home, number) for number, name in student.trainings(home).items()}
 
     def _ask(self, path: str):
         token = b64encode(f"{self.invite.login}:{self.invite.secret}".encode()).decode()

@@ -211,7 +211,12 @@ class StudentWorker(BaseWorker[PinnedConfiguration, BaseVariables, StudentResult
             return
         self._pause_after_fault = min(LONGEST_PAUSE, 2 * self._pause_after_fault)
         self._breaks[device] += 1
-        if self._breaks[device] == BREAKS:
+        if self._breaks[device] == BREAKS and not has_broken and device in ("", "cpu"):
+            self._logger.warning(
+                "The system has ended %d shifts: this machine's memory is short. End other programs, or wait for a smaller training. It computes on the CPU from now on.",
+                BREAKS,
+            )
+        elif self._breaks[device] == BREAKS:
             self._logger.warning(
                 "%s has stopped working in %d shifts: this machine computes on the CPU from now on. Start it again to try the device once more.",
                 device or "The device",

@@ -40,7 +40,9 @@ class Captured:
     def __init__(self, step: Step, device: torch.device) -> None:
         self._step, self._device = step, device
         self._graphs: dict[int, Recorded | None] = {}  # by batch size; None: this step can't be recorded
-        self._started: deque[torch.cuda.Event | torch.mps.Event] = deque()
+        # One memory for all: they run one after the other, and what one has left there the next doesn't read.
+        self._pool = torch.cuda.graph_pool_handle() if is_recorded(device) else None
+        self._started: deque[torch.cuda.Event | torch.mps.Event | torch.xpu.Event] = deque()
 
     def record(self, tensors: Sequence[Tensor]) -> None:
         """Record the step for batches of this size, with these tensors, unless that was done. Runs it, too.
@@ -66,7 +68,8 @@ class Captured:
         here.wait_stream(aside)
         try:
             # On a stream of this GPU: PyTorch's own belongs to the first one that it has recorded on, and would record nothing here.
-            with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):  # another thread may compute
+            # Another thread may compute meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, stream=aside, capture_error_mode="thread_local"):
                 self._step(*held)
         except RuntimeError as fault:
             if is_out_of_memory(fault):
@@ -98,8 +101,8 @@ class Captured:
         if is_recorded(self._device):
             event = torch.cuda.Event()
             event.record(torch.cuda.current_stream(self._device))
-        elif self._device.type == "mps":
-            event = torch.mps.Event()
+        elif self._device.type in ("mps", "xpu"):
+            event = getattr(torch, self._device.type).Event()
             event.record()
         else:
             return

@@ -4,6 +4,8 @@ import gc
 import os
 import platform
 from contextlib import suppress
+from math import inf
+from pathlib import Path
 from textwrap import shorten
 
 import psutil
@@ -17,6 +19,8 @@ OLD_GPU = (  # the last builds with kernels for Maxwell, Pascal and Volta: pytor
     "https://download.pytorch.org/whl/cu126 has them for GTX 900 and 1000, Tesla P and V; for a card that is newer than "
     "this PyTorch, pip install -U torch"
 )
+# What a container may use, in bytes: of Linux's control groups, in their second and first version.
+CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 TOO_SMALL = "its memory is too small for this training"
 WORDS = 300  # characters of an error that are shown: PyTorch lists all its backends in one
 # What is said when memory is short, by CUDA, cuBLAS, Linux and Windows.
@@ -38,10 +42,11 @@ def hardware(device: str) -> dict[str, object]:
             for number in range(torch.cuda.device_count()):
                 told = torch.cuda.get_device_properties(number)
                 gpus.append({"name": told.name, "memory_mb": told.total_memory >> 20})
-    return {
+    has_room = {} if device == CPU or (most := room(device)) == inf else {"room_mb": int(most) >> 20}
+    return has_room | {
         "system": platform.system(),
         "cores": os.cpu_count(),
-        "memory_mb": psutil.virtual_memory().total >> 20,
+        "memory_mb": main_memory() >> 20,
         "torch": torch.__version__,
         "gpus": gpus,
     }
@@ -74,6 +79,15 @@ def _apple() -> list[str]:
     return ["mps"] if torch.backends.mps.is_available() else []
 
 
+def main_memory() -> int:
+    """Bytes of this machine's own memory, or of what a container may use of it."""
+    limits = [psutil.virtual_memory().total]
+    for file in CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            limits.append(int(file.read_text(encoding="ascii")))
+    return min(limits)
+
+
 def room(device: str) -> float:
     """Bytes that a training may take on a device, or on each of several; infinite where nobody can say.
 
@@ -87,9 +101,11 @@ def room(device: str) -> float:
             return torch.cuda.get_device_properties(device).total_memory
         if device == "mps":
             return torch.mps.recommended_max_memory()
+        if device.startswith("xpu"):
+            return torch.xpu.get_device_properties(device).total_memory
         if device == CPU:
-            return psutil.virtual_memory().total // 2
-    return float("inf")
+            return main_memory() // 2
+    return inf
 
 
 def memory_format(device: torch.device) -> torch.memory_format:
@@ -136,6 +152,8 @@ def forget_memory(device: str) -> None:
             torch.cuda.empty_cache()
         elif device.startswith("mps"):
             torch.mps.empty_cache()
+        elif device.startswith("xpu"):
+            torch.xpu.empty_cache()
 
 
 def is_broken(device: str) -> bool:

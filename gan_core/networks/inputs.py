@@ -49,6 +49,11 @@ def sizes_of(plan: Plan, images: int) -> list[int]:
     return [images // count + (i < images % count) for i in range(count)]
 
 
+def largest_batch(plan: Plan) -> int:
+    """Images of the largest batch that the plan's units are cut into."""
+    return max(sizes_of(plan, plan.images_per_unit))
+
+
 def may_end(plan: Plan, images: int, batches: int) -> bool:
     """Whether a unit of so many images, cut after so many of its batches, has just these batches."""
     sizes = sizes_of(plan, images)[:batches]

@@ -12,7 +12,7 @@ from gan_core.data.images import ImageSet
 from gan_core.devices.hardware import CPU, TOGETHER, choices, forget_memory, in_words, known_fault, room
 from gan_core.errors import DeviceTooSmall
 from gan_core.networks.gradients import Beat, contribute
-from gan_core.networks.memory import step_bytes
+from gan_core.networks.inputs import largest_batch
 from gan_core.networks.models import Networks, initial_weights
 from gan_core.networks.recomputation import check
 from gan_core.plan import Plan
@@ -27,7 +27,7 @@ MOST = 64  # images of the set that is made up
 
 
 def fitting(
-    plan: Plan, wanted: str, unfit: dict[str, str], beat: Beat = lambda: None
+    plan: Plan, wanted: str, unfit: dict[str, str], beat: Beat = lambda: None, step_mb: int = 0
 ) -> tuple[str, tuple[Networks, ...]]:
     """The first device that can compute for this plan, or several that compute together, with its networks.
 
@@ -35,6 +35,7 @@ def fitting(
         wanted: as in `devices.choices`.
         unfit: device → why it isn't used; those that fail here are added.
         beat: called after each batch.
+        step_mb: that one step takes at least, as the class has found; 0 if it hasn't looked.
 
     Raises:
         DeviceTooSmall: none of the devices is large enough for one step, not even the CPU with half of this machine's memory.
@@ -44,24 +45,26 @@ def fitting(
             break
         if device in unfit:
             continue
-        fault, networks = known_fault(device) or too_small(plan, device), ()
+        fault, networks = known_fault(device) or too_small(step_mb, device), ()
         if not fault:
             fault, networks = _tried(plan, device, beat)
+        forget_memory(device)
         if not fault:
             return device, networks
         unfit[device] = fault
-        forget_memory(device)
         log.warning("%s is not used: %s.", device, fault)
-    # The class leases nothing that is too large for all of a machine's devices. What only a GPU has room for, it does.
-    if unfit and (fault := too_small(plan, CPU)):
+    # The class leases nothing that is too large for the device that it knows of. The CPU may be smaller.
+    if unfit and (fault := too_small(step_mb, CPU)):
         raise DeviceTooSmall(f"{fault}, and no other device of this machine can be used")
     return CPU, (Networks(plan, CPU),)
 
 
-def too_small(plan: Plan, device: str) -> str:
-    """Why one step of the plan doesn't fit into a device's memory, in words; "" if it may."""
-    need, there = step_bytes(plan), room(device)
-    return f"a step takes {need >> 20:,} MB, and {device} has {int(there) >> 20:,} MB for it" if need > there else ""
+def too_small(step_mb: int, device: str) -> str:
+    """Why one step doesn't fit into a device's memory, in words; "" if it may."""
+    there = room(device)
+    return (
+        f"a step takes {step_mb:,} MB, and {device} has {int(there) >> 20:,} MB for it" if step_mb << 20 > there else ""
+    )
 
 
 def _tried(plan: Plan, device: str, beat: Beat) -> tuple[str, tuple[Networks, ...]]:
@@ -88,8 +91,9 @@ def fault_of(plan: Plan, networks: Networks, beat: Beat = lambda: None) -> str:
     small = plan.model_copy(update={"batch_size": min(BATCH, plan.batch_size)})
     images, weights, reference = _images(plan), initial_weights(plan), Networks(plan)
     few = _unit(STEPS * small.batch_size)
-    contribute(plan, networks, images, (_unit(plan.batch_size),), weights, beat)  # for its memory
+    contribute(plan, networks, images, (_unit(largest_batch(plan)),), weights, beat)  # for its memory
     claimed, _ = contribute(small, networks, images, (few,), weights, beat)
+    networks.recorded = None  # of both: their memory is the next lease's
     # Judged as credit is: what passes here passes there.
     finding = check(small, reference, images, (few,), weights, claimed, beat)
     return "" if finding.valid else f"it computes other numbers than the CPU: {finding.reason}"

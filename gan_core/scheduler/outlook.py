@@ -122,7 +122,7 @@ def cannot_ever(w: Wanted, machines: Sequence[Machine]) -> str:
     kinds = sorted({(m.gpus, m.memory_mb) for m in machines})
     best = f"the largest: {_has(*kinds[-1])}"
     needs = w.needs() or "what it takes"
-    if not able and all(w.id in m.too_large for m in machines):
+    if not able and too_large(w, machines):
         return f"{too_large(w, machines)}: it waits until a larger one joins, or takes less with a smaller batch_size"
     if not able:
         return f"no machine of this class has {needs} ({best}); it waits until such a machine joins"

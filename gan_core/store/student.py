@@ -67,6 +67,7 @@ class Assignment:
     data_images: int
     data_source: str  # with the revision; "" while no coordinator has opened it
     data_shards: list[dict[str, Any]]  # images and fingerprint of each; none for data that lies on every machine
+    step_mb: int = 0  # memory that one step takes at least; 0 while no coordinator has opened it
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -124,7 +125,7 @@ def read_training(connection: Connection, training_id: int, version: int | None 
     """What to compute with: the plan in the version of a lease, else the present one."""
     with connection.cursor(row_factory=class_row(Assignment)) as cursor:
         row = cursor.execute(
-            "SELECT name, plan, plan_version, data_fingerprint, data_images, data_source, data_shards FROM student.read_training(%s, %s)",
+            "SELECT name, plan, plan_version, data_fingerprint, data_images, data_source, data_shards, step_mb FROM student.read_training(%s, %s)",
             (training_id, version),
         ).fetchone()
     if row is None:

@@ -3,7 +3,7 @@
 import logging
 
 from gan_core.devices.hardware import CPU, choices, forget_memory, in_words, is_broken, is_out_of_memory
-from gan_core.errors import DeviceBroken
+from gan_core.errors import DeviceBroken, DeviceTooSmall
 from gan_core.networks.gradients import Beat
 from gan_core.networks.models import Networks
 from gan_core.networks.self_test import fitting
@@ -31,24 +31,32 @@ class DeviceChoice:
         """Why it isn't the first choice, as a part of a sentence; "" if it is."""
         return "; ".join(f"{name} is not used: {fault}" for name, fault in self._unfit.items())
 
-    def fit(self, plan: Plan, beat: Beat, another: bool = False) -> tuple[Networks, ...]:
+    def fit(self, plan: Plan, beat: Beat, another: bool = False, step_mb: int = 0) -> tuple[Networks, ...]:
         """The networks of the best device for this plan, which `device` names from then on.
 
         Args:
             beat: called after each batch of the self-test.
             another: of a training that this shift hasn't computed for yet: what was no good before may do. The networks of the
                 one before are gone by now, for a device may not hold two.
+            step_mb: that one step of it takes at least; 0 if nobody knows.
 
         Raises:
+            DeviceTooSmall: no device is large enough; the CPU is `device` from then on.
             DeviceBroken: a device that has computed in this process computes nothing any more.
         """
         if another:
             self._unfit, self._was_full = {}, set()
             forget_memory(self.device)
-        device, networks = fitting(plan, self._wanted, self._unfit, beat)
+        too_small: DeviceTooSmall | None = None
+        try:
+            device, networks = fitting(plan, self._wanted, self._unfit, beat, step_mb)
+        except DeviceTooSmall as exc:
+            device, networks, too_small = CPU, (), exc
         for lost in self._used & self._unfit.keys():
             self._require_whole(lost, self._unfit[lost])
         self.device = device
+        if too_small:
+            raise too_small
         self._used.add(device)
         return networks
 

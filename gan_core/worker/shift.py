@@ -233,7 +233,7 @@ class Shift:
                 fault = exc.with_traceback(None)
             self._prepared, training.networks = {}, ()
             self._devices.move_on(fault)
-            training.networks = self._networks(training.plan, lease)
+            training.networks = self._networks(training.plan, lease, training.step_mb)
             self._prepared = {lease.training_id: training}
 
     def _computed(self, training: Prepared, lease: Lease) -> tuple[Vectors, Trail | None, Measures]:
@@ -246,15 +246,18 @@ class Shift:
         )
         return vectors, trail, measures
 
-    def _networks(self, plan: Plan, lease: Lease, another: bool = False) -> tuple[Networks, ...]:
-        """The plan's networks on the best device that works. If it isn't the one that the class knows, the class is told."""
+    def _networks(self, plan: Plan, lease: Lease, step_mb: int, another: bool = False) -> tuple[Networks, ...]:
+        """The plan's networks on the best device that works. If it isn't the one that the class knows, the class is told, also
+        where it is too small: then it leases nothing more of this training.
+        """
         self._watchdog.begin(lease.id)
-        networks = self._devices.fit(plan, self._beat_of(lease), another)
-        if self._devices.device != self.device:
-            self.device = self._devices.device
-            why = self._devices.why
-            self._main.call(lambda c: student.change_device(c, self.worker, self.boot, lease.id, self.device, why))
-        return networks
+        try:
+            return self._devices.fit(plan, self._beat_of(lease), another, step_mb)
+        finally:
+            if self._devices.device != self.device:
+                self.device = self._devices.device
+                why = self._devices.why
+                self._main.call(lambda c: student.change_device(c, self.worker, self.boot, lease.id, self.device, why))
 
     def _beat_of(self, lease: Lease) -> Callable[[], None]:
         def beat() -> None:
@@ -270,9 +273,10 @@ class Shift:
         if training is not None and training.version != lease.plan_version:
             known = self._main.call(lambda c: student.read_training(c, lease.training_id, lease.plan_version))
             before, training.plan, training.version = training.plan, checked_plan(known.plan), known.plan_version
+            training.step_mb = known.step_mb
             if tested(training.plan) != tested(before):
                 self._prepared, training.networks = {}, ()
-                training.networks = self._networks(training.plan, lease, another=True)
+                training.networks = self._networks(training.plan, lease, known.step_mb, another=True)
                 self._prepared = {lease.training_id: training}
         if training is None:
             known = self._main.call(lambda c: student.read_training(c, lease.training_id, lease.plan_version))
@@ -288,8 +292,9 @@ class Shift:
                 plan,
                 layout_of(plan),
                 images,
-                self._networks(plan, lease, another=True),
+                self._networks(plan, lease, known.step_mb, another=True),
                 known.plan_version,
+                known.step_mb,
             )
             self._prepared = {lease.training_id: training}
         training.images = self._delivered(lease) or training.images

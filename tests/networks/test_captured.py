@@ -113,7 +113,7 @@ def test_the_step_gives_bit_for_bit_what_the_loop_written_out_gives(plan_of, nam
 def recorder(monkeypatch):
     """CUDA's recorder: it keeps the step with the memory that it was recorded with, and runs it again on that."""
     here, aside = SimpleNamespace(wait_stream=lambda other: None), SimpleNamespace(wait_stream=lambda other: None)
-    seen = SimpleNamespace(recorded=0, replayed=0, waited=0, fault=None, here=here, current=here)
+    seen = SimpleNamespace(recorded=0, replayed=0, waited=0, pools=[], fault=None, here=here, current=here)
 
     class Graph:
         def replay(self) -> None:
@@ -127,7 +127,8 @@ def recorder(monkeypatch):
             seen.waited += 1
 
     class Recording:
-        def __init__(self, graph: Graph, stream: object, capture_error_mode: str) -> None:
+        def __init__(self, graph: Graph, pool: object, stream: object, capture_error_mode: str) -> None:
+            seen.pools.append(pool)
             assert capture_error_mode == "thread_local"
             assert stream is aside, "PyTorch's own stream belongs to the GPU that was recorded on first"
             self.graph = graph
@@ -162,6 +163,7 @@ def recorder(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", Recording)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     return seen
 
@@ -181,6 +183,7 @@ def test_recorded_steps_give_the_same_lease_after_lease(plan_of, recorder, name,
         assert measures.images == sum(unit.images for unit in units)
         seen.append((units, weights, measures))
     assert recorder.recorded == 3  # twice 10 of twenty; 9 and 8 of seventeen
+    assert len(set(recorder.pools)) == 1  # each would keep a step's memory of its own
     assert recorder.replayed == 10
     for units, weights, measures in seen:  # losses are of their lease alone
         _, alone = contribute(plan, Networks(plan), images, units, weights)

@@ -42,9 +42,20 @@ def test_a_training_may_take_all_of_a_gpus_memory_and_half_of_the_machines(monke
         total_memory = 8 << 30
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda name: Told())
+    monkeypatch.setattr(devices, "CONTAINER_LIMITS", ())
     monkeypatch.setattr(devices.psutil, "virtual_memory", lambda: SimpleNamespace(total=12 << 30))
     assert (devices.room("cuda:0"), devices.room("cpu"), devices.room("cuda:0+cpu")) == (8 << 30, 6 << 30, 6 << 30)
     assert devices.room("cpu:1") == float("inf")  # nobody can say, and the self-test finds out
+    assert devices.hardware("cuda:0")["room_mb"] == 8 << 10
+    assert {"room_mb"}.isdisjoint(devices.hardware("cpu") | devices.hardware("cpu:1"))
+
+
+def test_a_container_has_the_memory_that_it_may_use(monkeypatch, tmp_path):
+    (limit := tmp_path / "memory.max").write_text("4294967296\n")
+    monkeypatch.setattr(devices, "CONTAINER_LIMITS", (limit, tmp_path / "gone"))
+    assert (devices.room("cpu"), devices.hardware("cpu")["memory_mb"]) == (2 << 30, 4096)
+    limit.write_text("max\n")
+    assert devices.main_memory() == devices.psutil.virtual_memory().total
 
 
 def test_images_lie_in_apples_memory_as_its_kernels_expect_them():

@@ -12,17 +12,29 @@ from gan_core.presets import PRESETS
 SMALL = {"image_size": 32, "generator_width": 16, "discriminator_width": 16}
 
 
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
 @pytest.mark.parametrize("name", ["dcgan", "better"])
-def test_a_line_through_two_small_batches_lies_below_what_a_large_one_takes_and_near_it(name):
-    plan = PRESETS[name].changed(batch_size=128, **SMALL)
+def test_a_line_through_two_small_batches_lies_below_what_a_large_one_takes_and_near_it(name, precision):
+    plan = PRESETS[name].changed(batch_size=128, images_per_unit=640, precision=precision, **SMALL)
     takes = memory._most(plan, 128)
-    assert 0.75 * takes <= step_bytes(plan) <= takes
+    assert 0.7 * takes <= step_bytes(plan) <= takes
+
+
+def test_the_step_that_counts_is_that_of_the_largest_batch():
+    """625 images in batches of 512 are one batch."""
+    plan = PRESETS["demo"].changed(batch_size=512, images_per_unit=625)
+    assert step_bytes(plan) > step_bytes(PRESETS["demo"].changed(batch_size=512, images_per_unit=1_024))
+
+
+def test_a_device_that_computes_in_bfloat16_needs_less_and_is_not_refused_for_what_another_needs():
+    plan = PRESETS["better"].changed(batch_size=128, images_per_unit=640, **SMALL)
+    assert step_bytes(plan.changed(precision="mixed")) < 0.8 * step_bytes(plan.changed(precision="float32"))
 
 
 @pytest.mark.parametrize(("name", "copies"), [("dcgan", 3), ("better", 4)])
 def test_a_step_takes_weights_gradients_and_what_is_summed_or_remembered(name, copies):
     """Averaged gradients: weights, the last gradients, their sum. Local steps: weights, gradients, Adam's two moments."""
-    layout = layout_of(plan := PRESETS[name].changed(batch_size=2, **SMALL))
+    layout = layout_of(plan := PRESETS[name].changed(batch_size=2, images_per_unit=2, precision="float32", **SMALL))
     weights = 4 * sum(layout.part(part)[-1].stop for part in PARTS)
     assert copies * weights < step_bytes(plan) < (copies + 2) * weights
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 from poll import wait_until
 
+from gan_core.coordinator import plans
 from gan_core.coordinator.coordinator import Coordinator
-from gan_core.errors import DeviceBroken, DeviceTooSmall
+from gan_core.errors import DeviceBroken
 from gan_core.networks import self_test
 from gan_core.networks.models import Networks
 from gan_core.store.coordinator import trainings
@@ -128,14 +129,8 @@ FAULTS = {
         ),
         "PyTorch has no kernels for this GPU in this build: pip install 'torch==2.14.*' --index-url",
     ),
-    "a kind of device that needs another package": (
-        raising("No module named 'torch_hpu'", ModuleNotFoundError),
-        "No module named 'torch_hpu'",
-    ),
-    "no CUDA at all": (
-        raising("Torch not compiled with CUDA enabled", AssertionError),
-        "Torch not compiled with CUDA enabled",
-    ),
+    "another package": (raising("No module named 'torch_hpu'", ModuleNotFoundError), "No module named 'torch_hpu'"),
+    "no CUDA at all": (raising("Torch not compiled with CUDA", AssertionError), "Torch not compiled with CUDA"),
 }
 
 
@@ -154,7 +149,7 @@ def test_a_device_that_fails_its_self_test_computes_nothing_for_the_class(traine
 
 
 def too_large_for(device: str, monkeypatch) -> None:
-    monkeypatch.setattr(self_test, "step_bytes", lambda plan: 9_300 << 20)
+    monkeypatch.setattr(plans, "step_bytes", lambda plan: 9_300 << 20)
     monkeypatch.setattr(self_test, "room", lambda name: (4_096 if name == device else 24_576) << 20)
 
 
@@ -166,13 +161,32 @@ def test_a_device_without_room_for_a_step_is_not_even_tried(trained, fake_device
     assert told(ask) == [f"ada computes on cpu now. {sentence}"]
 
 
-def test_the_cpu_does_not_do_what_only_the_gpu_has_room_for(plan, fake_device, monkeypatch):
-    """Its system would end the process. A lease is given back with this sentence, before anything was computed."""
+def test_what_only_a_gpu_that_fails_has_room_for_costs_one_lease_and_no_more(
+    classroom, plan, fake_device, ask, monkeypatch
+):
+    """Its system would end the CPU's process. From then on the class counts with the CPU, and leases what fits there."""
     fake_device("cpu:1", not_a_number)
     too_large_for("cpu", monkeypatch)
-    with pytest.raises(DeviceTooSmall, match="a step takes 9,300 MB, and cpu has 4,096 MB for it, and no other device"):
-        self_test.fitting(plan, "cpu:1", unfit := {})
-    assert list(unfit) == ["cpu:1"]
+    monkeypatch.setattr(shifts, "hardware", lambda device: {"memory_mb": 2 * 4_096, "room_mb": 24_576})
+    monkeypatch.setattr(shifts, "PAUSE_AFTER_FAULT", 0.1)
+    stop = threading.Event()
+    shift = Shift(classroom.student_url("ada"), "ada", "cpu:1", classroom.cache, should_stop=stop.is_set)
+    working = threading.Thread(target=shift.run)
+    working.start()
+    try:
+        with Coordinator(classroom.url, "test", plan, classroom.cache) as training:
+            training.create_units()
+            said = "SELECT message FROM classgan.workers WHERE message LIKE 'One step of test takes 9300 MB%'"
+            wait_until(lambda: ask(said), what="the machine reads why it has no more work")
+    finally:
+        stop.set()
+        working.join()
+    ((reason,),) = ask("SELECT text FROM classgan.events WHERE kind = 'given back'")
+    assert (
+        "a step takes 9,300 MB, and cpu has 4,096 MB for it, and no other device of this machine can be used" in reason
+    )
+    assert ask("SELECT outcome FROM classgan.leases") == [("given back",)]
+    assert told(ask)[0].startswith("ada computes on cpu now. cpu:1 is not used: it computes other numbers than the CPU")
 
 
 def test_one_percent_off_is_what_the_check_of_credit_lets_pass_too(trained, fake_device, ask, classroom):

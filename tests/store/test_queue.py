@@ -131,13 +131,14 @@ def test_without_a_placement_the_first_one_that_takes_anybody_is_served(connecti
 
 @pytest.mark.parametrize(
     ("device", "hardware", "room"),
-    [("cpu", {"memory_mb": 8_000}, 4_000), ("mps", {"memory_mb": 8_000}, 8_000), ("cuda:0", {"gpus": [{"memory_mb": 12_000}, {"memory_mb": "much"}], "memory_mb": 8_000}, 12_000),
-     ("cpu", {}, None), ("cpu", {"memory_mb": "all", "gpus": 7}, None), ("cpu", {"memory_mb": 1e300}, 50_000_000)],
+    [("cpu", {"memory_mb": 8_000}, 4_000), ("cpu", {"memory_mb": 8_000, "room_mb": 12_000}, 4_000), ("cpu", {"memory_mb": 1e300}, 50_000_000),
+     ("cuda:0", {"memory_mb": 8_000, "room_mb": 12_000}, 12_000), ("cuda:1", {"memory_mb": 8_000, "room_mb": 2_000}, 4_000), ("mps", {"room_mb": 5_000}, 5_000),
+     ("cuda:0", {"memory_mb": 8_000}, None), ("cpu", {}, None), ("cpu", {"memory_mb": "all", "room_mb": 7}, None)],
 )  # fmt: skip
 def test_a_step_that_is_larger_than_a_machine_has_room_for_is_not_leased_to_it(
     connection, running, machine, device, hardware, room
 ):
-    """All of a GPU's memory, half of the machine's own; and who hasn't said is taken for large enough."""
+    """Its GPU's memory or half of its own, whichever is more; who hasn't said, as one of the last version, is taken for large enough."""
     large = running("large")
     worker, boot = machine(device=device, hardware=hardware)
     assert connection.execute("SELECT classgan.room_mb(device, hardware) FROM classgan.workers").fetchone() == (room,)

@@ -5,7 +5,9 @@ import importlib.util
 
 import pytest
 
+from deployments.student.device_check import CheckFailed, DeviceFound, find_device
 from deployments.student.doctor import Doctor, Doubt, Trouble
+from gan_core.presets import preset
 
 
 @pytest.fixture
@@ -25,14 +27,51 @@ def test_another_package_called_flows_is_told(doctor, monkeypatch, tmp_path):
         doctor.package()
 
 
-def test_a_gpu_that_this_pytorch_knows_nothing_of_is_told(doctor, monkeypatch, tmp_path):
+@pytest.fixture
+def found(doctor, monkeypatch):
+    """Says what trying the device comes to, in a class without a training."""
+    monkeypatch.setattr(doctor, "_waiting", dict)
+
+    def answer(what: DeviceFound | CheckFailed) -> None:
+        def find(plan: str) -> DeviceFound:
+            if isinstance(what, CheckFailed):
+                raise what
+            return what
+
+        monkeypatch.setattr("deployments.student.doctor.find_device", find)
+
+    return answer
+
+
+def test_a_gpu_that_this_pytorch_knows_nothing_of_is_told(doctor, found, monkeypatch, tmp_path):
     """pip installs a PyTorch for CPUs on Windows: the usual gaming PC would compute on its CPU, and nobody would know why."""
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setenv("CLASSGAN_DEVICE", "cpu")
-    monkeypatch.setattr("torch.version.cuda", None)
+    found(DeviceFound("cpu", {}, 1_234.5, False))
     with pytest.raises(
-        Doubt, match=r"has an NVIDIA GPU, and its PyTorch is the one for CPUs.*computes on cpu, [\d,]+ images/s"
+        Doubt, match=r"has an NVIDIA GPU, and its PyTorch is the one for CPUs.*computes on cpu, 1,234 images/s"
     ):
         doctor.device()
+    found(DeviceFound("cuda:0", {}, 20_000.0, True))
+    assert doctor.device() == "cuda:0, 20,000 images/s of the demo's model"
+
+
+def test_a_device_that_is_not_used_or_that_ends_whoever_tries_it_is_told(doctor, found):
+    found(DeviceFound("cpu", {"cuda:0": "its memory is too small for this training"}, 99.0, True))
+    with pytest.raises(Doubt, match=r"^cuda:0 is not used: its memory is too small for this training\. This machine"):
+        doctor.device()
+    found(CheckFailed("trying it ended with status -11"))
+    with pytest.raises(Doubt, match=r"ended with status -11\. `CLASSGAN_DEVICE=cpu` uses the CPU at once"):
+        doctor.device()
+
+
+def test_a_device_is_tried_in_a_process_of_its_own_with_the_model_of_a_training(monkeypatch, tmp_path):
+    monkeypatch.setenv("CLASSGAN_DEVICE", "cpu")
+    plan = preset("demo").changed(generator_width=16, discriminator_width=16)
+    assert find_device(plan.model_dump_json()).device == "cpu"
+    with pytest.raises(CheckFailed, match="trying it ended with status 1"):
+        find_device("no plan")
+    monkeypatch.setattr("deployments.student.device_check.PATIENCE", 0.01)
+    with pytest.raises(CheckFailed, match="no answer within 0 s, so its driver hangs"):
+        find_device(plan.model_dump_json())

@@ -102,7 +102,16 @@ def test_a_device_that_breaks_again_and_again_gives_way_to_the_cpu(worker, monke
     assert "cuda:0 has stopped working in 3 shifts: this machine computes on the CPU from now on." in caplog.text
 
 
-def test_a_shift_that_the_system_kills_again_and_again_is_begun_ever_less_often(worker, monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [
+        ("cuda:0", "cuda:0 has stopped working in 3 shifts: this machine computes on the CPU from now on."),
+        ("", "The system has ended 3 shifts: this machine's memory is short."),
+    ],
+)
+def test_a_shift_that_the_system_kills_again_and_again_is_begun_ever_less_often(
+    worker, monkeypatch, caplog, device, sentence
+):
     """Where memory is too small for it, each one costs the class a lease."""
     used, codes = [], iter([-9, -6, -9, -9, 0])
 
@@ -115,12 +124,15 @@ def test_a_shift_that_the_system_kills_again_and_again_is_begun_ever_less_often(
 
     monkeypatch.setattr(worker, "_run_on", run_on)
     monkeypatch.setattr(worker, "_client", SimpleNamespace(read_flow_run=read_flow_run))
-    worker._free_devices, pauses = ["cuda:0"], []
-    for _ in range(5):
-        asyncio.run(worker.run(SimpleNamespace(id=1), PinnedConfiguration()))
-        pauses.append(worker._pause_after_fault / workers.PAUSE_AFTER_FAULT)
+    worker._free_devices, pauses = [device], []
+    with caplog.at_level(logging.WARNING):
+        logging.getLogger("prefect").propagate = True
+        for _ in range(5):
+            asyncio.run(worker.run(SimpleNamespace(id=1), PinnedConfiguration()))
+            pauses.append(worker._pause_after_fault / workers.PAUSE_AFTER_FAULT)
     assert pauses == [2, 4, 8, 16, 1]
-    assert used == ["cuda:0"] * 3 + ["cpu"] * 2
+    assert used == [device] * 3 + ["cpu"] * 2
+    assert sentence in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 -- What a worker must know of a training before it computes: the plan in this version (else the present one), and the data.
 -- Called by a worker at its first unit of a training, and whenever a lease is of another version than the one before.
 CREATE FUNCTION student.read_training(p_training bigint, p_version integer DEFAULT NULL)
-RETURNS TABLE (name text, plan jsonb, plan_version integer, data_fingerprint text, data_images bigint, data_source text, data_shards jsonb)
+RETURNS TABLE (name text, plan jsonb, plan_version integer, data_fingerprint text, data_images bigint, data_source text, data_shards jsonb, step_mb integer)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = classgan, pg_temp AS $$
 BEGIN
     PERFORM student.whoami();
-    RETURN QUERY SELECT t.name, classgan.plan_of(t.id, coalesce(p_version, t.plan_version)), coalesce(p_version, t.plan_version), t.data_fingerprint, t.data_images, t.data_source, t.data_shards FROM trainings AS t WHERE t.id = p_training;
+    RETURN QUERY SELECT t.name, classgan.plan_of(t.id, coalesce(p_version, t.plan_version)), coalesce(p_version, t.plan_version), t.data_fingerprint, t.data_images, t.data_source, t.data_shards, t.step_mb FROM trainings AS t WHERE t.id = p_training;
 END $$;
 
 -- A training's plan in one of its versions.

@@ -30,15 +30,13 @@ LANGUAGE sql STABLE AS $$
     SELECT p_training.gpus = 0 AND p_training.memory_mb = 0 AND p_training.min_workers = 1 AND p_training.max_workers IS NULL
 $$;
 
--- Memory that a training may take on the largest device of a machine, in MB: all of a GPU's, half of the machine's own, since the
--- system, a browser and PyTorch want theirs. NULL if the machine hasn't said it.
--- Called by a claim and by the queue. Apple's GPUs share the machine's memory and may take most of it.
+-- Memory that a training may take on a machine, in MB: on its device what it says of that, on its CPU half of its own memory, since
+-- the system, a browser and PyTorch want theirs; the larger of both. NULL if the machine hasn't said it.
+-- Called by a claim and by the queue.
 CREATE FUNCTION classgan.room_mb(p_device text, p_hardware jsonb) RETURNS integer
 LANGUAGE sql IMMUTABLE SET search_path = classgan, pg_temp AS $$
-    SELECT nullif(greatest(
-        floor(classgan.amount(p_hardware->'memory_mb', 1e8) / CASE WHEN p_device LIKE 'mps%' THEN 1 ELSE 2 END)::integer,
-        (SELECT max(classgan.amount(gpu->'memory_mb', 1e8))::integer
-            FROM jsonb_array_elements(CASE jsonb_typeof(p_hardware->'gpus') WHEN 'array' THEN p_hardware->'gpus' END) AS gpu)), 0)
+    SELECT nullif(floor(CASE WHEN p_device = 'cpu' THEN cpu WHEN gpu IS NOT NULL THEN greatest(cpu, gpu) END), 0)::integer
+    FROM (SELECT classgan.amount(p_hardware->'memory_mb', 1e8) / 2 AS cpu, classgan.amount(p_hardware->'room_mb', 1e8) AS gpu) AS said
 $$;
 
 -- Writes down which training each of these workers works for from now on, and why; all others work for none in particular.
