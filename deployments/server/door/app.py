@@ -30,6 +30,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from deployments.server.door.database import Database
+from deployments.server.door.heartbeats import Heartbeats
 from deployments.server.door.notices import Notices
 from deployments.server.door.uploads import Uploads
 from deployments.server.door.weights import WeightsCache
@@ -69,6 +70,7 @@ class StudentDoor:
 
     def __init__(self, database_url: str, folder: Path) -> None:
         self._database = Database(database_url)
+        self._heartbeats = Heartbeats(self._database)
         self._notices = Notices(database_url)
         self._weights = WeightsCache(self._database, folder / "weights")
         self._uploads = Uploads(self._database, folder / "uploads")
@@ -119,6 +121,8 @@ class StudentDoor:
             )
         given = await _body(request, call.arguments)
         arguments = {field: getattr(given, field) for field in call.arguments.model_fields}
+        if name == "heartbeat":
+            return _json(call.answer, await self._heartbeats.take(_login(request), **arguments))
         answer = await self._database.ask(_login(request), lambda c: call.work(c, **arguments))
         return _json(call.answer, answer)
 

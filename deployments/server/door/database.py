@@ -1,15 +1,16 @@
 """PostgreSQL as the students' requests see it: few connections for all of them, each asked in one student's name."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeVar
+from uuid import UUID
 
 import anyio
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from gan_core.errors import StoreUnreachable
+from gan_core.errors import StoreError, StoreUnreachable
 from gan_core.store.engine import SETTINGS, translated
 from gan_core.store.migrate import STUDENT_ROLE
 
@@ -88,6 +89,34 @@ class Database:
         place = self._weights if for_all else self._large if is_large else nullcontext()
         async with mine, place:
             return await anyio.to_thread.run_sync(asked, limiter=self._threads)
+
+    async def renew(self, heartbeats: Sequence[tuple[str, int, UUID]]) -> list[list[int] | Exception]:
+        """For each login, worker and start of it: the leases that it still holds, or why it was refused.
+
+        Raises:
+            StoreUnreachable: the database doesn't answer.
+        """
+
+        def renewed() -> list[list[int] | Exception]:
+            with self._connection() as connection:
+                connection.autocommit = True
+                try:
+                    return [self._renewed(connection, *heartbeat) for heartbeat in heartbeats]
+                finally:
+                    with suppress(psycopg.Error):  # of a connection that has broken
+                        connection.autocommit = False
+
+        return await anyio.to_thread.run_sync(renewed, limiter=self._threads)
+
+    def _renewed(self, connection: psycopg.Connection, login: str, worker: int, boot: UUID) -> list[int] | Exception:
+        try:
+            with translated(self._url):
+                row = connection.execute("SELECT classgan.heartbeat(%s, %s, %s)", (login, worker, boot)).fetchone()
+        except StoreUnreachable:
+            raise
+        except StoreError as exc:  # of this one alone
+            return exc
+        return row[0] if row else []
 
     async def why_out(self, login: str, secret_hash: str) -> str:
         """Why somebody with this secret is suspended; "" if they aren't, it isn't theirs, or nobody can be asked now."""
