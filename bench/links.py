@@ -154,7 +154,7 @@ class Figures:
 
 
 def plan_of(quick: bool) -> Plan:
-    plan = preset("better").changed(data="digits", channels=1, mirror=False, quorum="auto", evaluate_interval=0)
+    plan = preset("better").changed(data="digits", channels=1, mirror=False, evaluate_interval=0)
     return plan.changed(generator_width=16, discriminator_width=16) if quick else plan
 
 

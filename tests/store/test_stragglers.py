@@ -101,7 +101,7 @@ class Class:
 
 def test_a_round_of_three_fast_machines_does_not_wait_for_a_laptop(connection):
     """A laptop takes 85 s for a unit; the round lasts as long as it lasts without it, and a unit's time of a fast one."""
-    plan = preset("better")
+    plan = preset("better").changed(quorum=4 * 1_280)
     room = Class(connection, plan, [LAPTOP, *GPUS])
     alone = 2 * plan.images_per_unit / GPUS[0]
     assert [room.round() for _ in range(3)] == pytest.approx([alone] * 3, abs=TICK + plan.images_per_unit / GPUS[0])
@@ -110,7 +110,7 @@ def test_a_round_of_three_fast_machines_does_not_wait_for_a_laptop(connection):
 
 def test_a_laptop_that_nobody_knows_yet_is_waited_for_in_its_first_rounds_only(connection):
     """It has its chance to show what it can; each time that it isn't done, the class knows that it is no faster than that."""
-    plan = preset("better").changed(target_seconds=10)
+    plan = preset("better").changed(quorum=4 * 1_280, target_seconds=10)
     room = Class(connection, plan, [LAPTOP, *GPUS], unknown=1)
     rounds = [room.round() for _ in range(6)]
     assert sum(rounds[:3]) < 1.2 * LAPTOP_UNIT
