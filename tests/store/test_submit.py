@@ -171,6 +171,20 @@ def test_heartbeats_keep_a_lease_and_silence_loses_it(connection, training, mach
     assert student.heartbeat(connection, *machine) == []
 
 
+def test_a_heartbeat_waits_for_no_submit_and_takes_its_lease_for_held(connection, database, training, machine):
+    """The class server writes heartbeats one after the other: one that waited would cost all the others their leases."""
+    lease, kept = student.claim(connection, *machine), student.claim(connection, *machine)
+    connection.execute("UPDATE classgan.leases SET leased_until = now() + interval '1 second'")
+    with psycopg.connect(database) as submitting:
+        submitting.execute("SELECT FROM classgan.leases WHERE id = %s FOR UPDATE", (lease.id,))
+        submitting.execute("SELECT FROM classgan.workers WHERE id = %s FOR UPDATE", (machine[0],))
+        connection.execute("SET statement_timeout = '10s'")
+        assert student.heartbeat(connection, *machine) == [lease.id, kept.id]
+        renewed = connection.execute("SELECT id FROM classgan.leases WHERE leased_until > now() + interval '5 seconds'")
+        assert renewed.fetchall() == [(kept.id,)]
+    assert student.heartbeat(connection, *machine) == [lease.id, kept.id]
+
+
 def test_a_restarted_machine_does_not_renew_its_dead_selfs_leases(connection, training, machine):
     worker, _ = machine
     lease = student.claim(connection, *machine)
