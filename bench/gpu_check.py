@@ -5,6 +5,7 @@ CPU under another name (`cpu:1`), which only shows that the script works.
 """
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def _no_memory(device: str) -> Generator[None]:
 
 def class_of_two(device: str, small: bool) -> Section:
     """Ten rounds of a CPU and of this device together; every contribution is recomputed on the CPU."""
-    plan = preset("demo").changed(quorum=2 * 625, max_units_per_lease=1, iterations=ROUNDS)
+    plan = preset("demo").changed(quorum=2 * 625, max_units_per_lease=1, iterations=ROUNDS, backup_leases=False)
     if small:
         plan = plan.changed(images_per_unit=160, quorum=320, generator_width=8, discriminator_width=8)
     with ExitStack() as stack:
@@ -219,7 +220,9 @@ def main() -> int:
     sections, disturbance = [], Disturbance()
     if asked.json:
         try:
-            write_json(asked.json, sections, where)  # now: what can't be written would be seen after minutes
+            # An earlier one stays until there is something new.
+            if not asked.json.is_file() or not os.access(asked.json, os.W_OK):
+                write_json(asked.json, sections, where)  # now: what can't be written would be seen after minutes
         except OSError as exc:
             parser.error(f"{asked.json} can't be written: {exc.strerror}. Give --json a file in a folder of yours.")
     for name, measure in SECTIONS.items():

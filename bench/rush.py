@@ -244,20 +244,14 @@ def run(options: Options) -> Section:
         found = measured(size, options.quick, fault, flooded)
         if size == faulty and usual is None:
             usual = found
-        longest = max(found.seconds)
-        refused = found.polls_refused + sum(row["refused"] for row in found.rows)
         rows.append(
-            Row(
-                label=f"{size} machines{label and f', {label}'}",
-                cells=(
-                    f"{found.joined:.1f} s", f"{longest:.1f} s", f"{found.wire:.1f} s", f"{found.bare:.1f} s", *(_both([row[what] for row in found.rows]) for what in ("submit", "claim", "weights")),
-                    f"{refused:.0f}", "–" if fault else " / ".join(f"{seconds:.0f}" for seconds in found.spent) + " s", "–" if fault else f"{found.megabytes:,.0f} MB", str(found.connections),
-                ),
-                figures={"joined": found.joined, "seconds": longest, "wire": found.wire, "bare": found.bare, "refused": refused, "servers": found.spent[0], "coordinator": found.spent[1], "class": found.spent[2], "megabytes": found.megabytes, "connections": found.connections},
-                ratio=longest / found.wire,
-                judgement=_judged(found, usual, fault is not None, flooded),
+            _row(
+                f"{size} machines{label and f', {label}'}",
+                found,
+                _judged(found, usual, fault is not None, flooded),
+                fault is not None,
             )
-        )  # fmt: skip
+        )
     return Section(
         name="rush",
         title="everybody hands in 6.4 MB at the same moment, and fetches 12.7 MB",
@@ -282,6 +276,21 @@ def run(options: Options) -> Section:
             "*Refused*: requests that were not served and were made again. At the end, each contribution is in the weights once, also where a part was killed in the middle of each round.",
         ),
     )
+
+
+def _row(label: str, found: Figures, judgement: Judgement | None, faulty: bool) -> Row:
+    longest = max(found.seconds)
+    refused = found.polls_refused + sum(row["refused"] for row in found.rows)
+    return Row(
+        label=label,
+        cells=(
+            f"{found.joined:.1f} s", f"{longest:.1f} s", f"{found.wire:.1f} s", f"{found.bare:.1f} s", *(_both([row[what] for row in found.rows]) for what in ("submit", "claim", "weights")),
+            f"{refused:.0f}", "–" if faulty else " / ".join(f"{seconds:.0f}" for seconds in found.spent) + " s", "–" if faulty else f"{found.megabytes:,.0f} MB", str(found.connections),
+        ),
+        figures={"joined": found.joined, "seconds": longest, "wire": found.wire, "bare": found.bare, "refused": refused, "servers": found.spent[0], "coordinator": found.spent[1], "class": found.spent[2], "megabytes": found.megabytes, "connections": found.connections},
+        ratio=longest / found.wire,
+        judgement=judgement,
+    )  # fmt: skip
 
 
 def _judged(found: Figures, usual: Figures | None, faulty: bool, flooded: bool) -> Judgement | None:

@@ -11,6 +11,7 @@ from prefect.server.api.server import create_app
 from deployments.monitoring.collector import exposition
 from deployments.server.app import class_server
 from deployments.server.class_file import ClassFile
+from deployments.server.connections import GuardedProtocol
 from deployments.server.door.app import StudentDoor
 from deployments.server.gate.scrapes import Scrapes
 from gan_core.errors import StackError
@@ -49,6 +50,7 @@ def main() -> None:
         port=class_file.port,
         ssl_certfile=str(home / "class.pem"),
         ssl_keyfile=str(home / "class.key"),
+        http=GuardedProtocol,
         ws_max_size=FRAME,
         lifespan="on",
         limit_concurrency=CONNECTIONS,

@@ -1,4 +1,4 @@
-"""What `classgan doctor` finds out about this machine's device: `python -m deployments.student.device_check`, a plan as JSON in stdin.
+"""What `classgan doctor` finds out about this machine's device: `python -m deployments.student.device_check STEP_MB`, a plan as JSON in stdin.
 
 In a process of its own: one that has touched a GPU keeps hundreds of megabytes of it, and a driver may end or hang it. `classgan
 join` examines a machine and then stays beside its worker all day.
@@ -24,15 +24,19 @@ class DeviceFound:
     unfit: dict[str, str]  # device → why it isn't used
     speed: float  # images a second of the demo's model
     has_cuda: bool  # whether this PyTorch knows NVIDIA's GPUs at all
+    too_small: str  # why the plan doesn't fit into its memory; "" if it may
 
 
-def find_device(plan: str) -> DeviceFound:
+def find_device(plan: str, step_mb: int) -> DeviceFound:
     """Try this machine's devices with a plan's model, given as JSON.
+
+    Args:
+        step_mb: that one step of it takes; 0 if nobody knows.
 
     Raises:
         CheckFailed: with what is known of the reason.
     """
-    command = [sys.executable, "-m", "deployments.student.device_check"]
+    command = [sys.executable, "-m", "deployments.student.device_check", str(step_mb)]
     try:
         done = subprocess.run(
             command, input=plan, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE, check=False
@@ -45,27 +49,28 @@ def find_device(plan: str) -> DeviceFound:
     return DeviceFound(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def main() -> int:
+def main(step_mb: int) -> int:
     import torch
 
     from gan_core.networks.models import Networks
     from gan_core.networks.optimiser import warm_up
-    from gan_core.networks.self_test import fitting, speed
-    from gan_core.plan import Plan
+    from gan_core.networks.self_test import fitting, speed, too_small
+    from gan_core.plan import checked_plan
     from gan_core.presets import preset
     from gan_core.settings import settings
 
     demo, unfit = preset("demo"), dict[str, str]()
     warm_up(demo)
     try:
-        device, _ = fitting(Plan.model_validate_json(sys.stdin.read()), settings().device, unfit)
+        device, _ = fitting(checked_plan(json.load(sys.stdin)), settings().device, unfit, step_mb=step_mb)
         found = speed(demo, Networks(demo, device.split("+")[0]))
     except GanError as exc:
         print(exc, file=sys.stderr)
         return 1
-    print(json.dumps(asdict(DeviceFound(device, unfit, found, torch.version.cuda is not None))))
+    has_cuda = torch.version.cuda is not None
+    print(json.dumps(asdict(DeviceFound(device, unfit, found, has_cuda, too_small(step_mb, device)))))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(int(sys.argv[1])))

@@ -225,9 +225,10 @@ class Doctor:
         from gan_core.plan import checked_plan
         from gan_core.presets import preset
 
-        plan = next((checked_plan(training.plan) for training in self._waiting().values()), preset("demo"))
+        training = next(iter(self._waiting().values()), None)
+        plan, step_mb = (checked_plan(training.plan), training.step_mb) if training else (preset("demo"), 0)
         try:
-            this = find_device(plan.model_dump_json())
+            this = find_device(plan.model_dump_json(), step_mb)
         except CheckFailed as exc:
             raise Doubt(f"{exc}. `CLASSGAN_DEVICE=cpu` uses the CPU at once.") from exc
         found = f"{this.device}, {this.speed:,.0f} images/s of the demo's model"
@@ -236,6 +237,8 @@ class Doctor:
                 f"this machine has an NVIDIA GPU, and its PyTorch is the one for CPUs, as pip installs it on Windows. "
                 f"https://pytorch.org/get-started/locally has the line that installs the other one. This machine computes on {found}."
             )
+        if this.too_small and training:
+            raise Doubt(f"{this.too_small}: it gets no work of {training.name!r}, and computes for trainings that fit")
         if this.unfit:
             others = "; ".join(f"{name} is not used: {fault}" for name, fault in this.unfit.items())
             raise Doubt(f"{others}. This machine computes on {found}.")

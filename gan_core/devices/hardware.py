@@ -117,6 +117,8 @@ def memory_format(device: torch.device) -> torch.memory_format:
 
 def known_fault(device: str) -> str:
     """Why this device isn't even tried with this PyTorch, in words; "" if nothing is known."""
+    if not is_device(device):
+        return f"PyTorch knows no device of this name: {', '.join(KINDS[1:])} and cpu are some"
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     first, mended = WRONG_ON_MPS
     if device.startswith("mps") and first <= version < mended:
@@ -131,7 +133,10 @@ def in_words(fault: BaseException) -> str:
         return OLD_GPU
     if is_out_of_memory(fault):
         return TOO_SMALL
-    return shorten(text.partition("\n")[0], WORDS, placeholder=" ...").rstrip(".") or type(fault).__name__
+    return (
+        shorten(text.partition("\n")[0].partition(". ")[0], WORDS, placeholder=" ...").rstrip(".")
+        or type(fault).__name__
+    )
 
 
 def is_out_of_memory(fault: BaseException) -> bool:

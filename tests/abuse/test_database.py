@@ -315,7 +315,8 @@ def test_a_suspended_students_shift_ends_at_once_and_says_why(classroom, tiny, i
 @pytest.mark.slow
 def test_a_class_trains_on_while_a_student_storms(classroom, tiny, digits, instructor):
     """Garbage of the right size, pickles, claims and notices without end: the weights are those of an honest class."""
-    plan, stop = tiny.changed(iterations=12), threading.Event()
+    # Without backup leases: on a busy computer, a second honest answer of the same unit would earn credit, too.
+    plan, stop = tiny.changed(iterations=12, backup_leases=False), threading.Event()
     size = payload_size(layout_of(plan), plan.codec)
     bomb = pickle.dumps({"weights": [1.0] * 100})
     junk = [bytes(size), bomb.ljust(size, b"\0"), b"\xff" * size, b"PK\x03\x04".ljust(size, b"\0")]

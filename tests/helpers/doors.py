@@ -14,6 +14,7 @@ from poll import wait_until
 from deployments.local.processes import free_port
 from deployments.server import certificate
 from deployments.server.app import class_server
+from deployments.server.connections import GuardedProtocol
 from deployments.server.door.app import StudentDoor
 from deployments.student.addresses import student_url
 from gan_core.store.door import PREFIX, Door
@@ -83,6 +84,7 @@ class DoorServer:
                 port=self.port,
                 ssl_certfile=str(self.pem),
                 ssl_keyfile=str(self.folder / "class.key"),
+                http=GuardedProtocol,
                 lifespan="on",
                 log_level="warning",
                 timeout_keep_alive=30,  # as the real one: longer than a machine keeps a connection

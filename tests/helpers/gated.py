@@ -21,6 +21,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from deployments.local.processes import free_port
 from deployments.prefect_settings import CLIENT, POOLS, PREFECT, SERVER, job_template, prefect_file
+from deployments.server.connections import GuardedProtocol
 
 # One for all: each new one reads the certificates of the world, which takes longer than most answers.
 HTTP = httpx.Client(verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
@@ -236,7 +237,15 @@ def serve(port: int, students: Path) -> None:
         refresh_seconds=0.5,
         database_url=settings().database_url,
     )
-    uvicorn.run(app, host="127.0.0.1", port=port, lifespan="on", log_level="warning", ws_max_size=1_000_000)
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=port,
+        http=GuardedProtocol,
+        lifespan="on",
+        log_level="warning",
+        ws_max_size=1_000_000,
+    )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def found(doctor, monkeypatch):
     monkeypatch.setattr(doctor, "_waiting", dict)
 
     def answer(what: DeviceFound | CheckFailed) -> None:
-        def find(plan: str) -> DeviceFound:
+        def find(plan: str, step_mb: int) -> DeviceFound:
             if isinstance(what, CheckFailed):
                 raise what
             return what
@@ -48,17 +48,17 @@ def test_a_gpu_that_this_pytorch_knows_nothing_of_is_told(doctor, found, monkeyp
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    found(DeviceFound("cpu", {}, 1_234.5, False))
+    found(DeviceFound("cpu", {}, 1_234.5, False, ""))
     with pytest.raises(
         Doubt, match=r"has an NVIDIA GPU, and its PyTorch is the one for CPUs.*computes on cpu, 1,234 images/s"
     ):
         doctor.device()
-    found(DeviceFound("cuda:0", {}, 20_000.0, True))
+    found(DeviceFound("cuda:0", {}, 20_000.0, True, ""))
     assert doctor.device() == "cuda:0, 20,000 images/s of the demo's model"
 
 
 def test_a_device_that_is_not_used_or_that_ends_whoever_tries_it_is_told(doctor, found):
-    found(DeviceFound("cpu", {"cuda:0": "its memory is too small for this training"}, 99.0, True))
+    found(DeviceFound("cpu", {"cuda:0": "its memory is too small for this training"}, 99.0, True, ""))
     with pytest.raises(Doubt, match=r"^cuda:0 is not used: its memory is too small for this training\. This machine"):
         doctor.device()
     found(CheckFailed("trying it ended with status -11"))
@@ -69,9 +69,11 @@ def test_a_device_that_is_not_used_or_that_ends_whoever_tries_it_is_told(doctor,
 def test_a_device_is_tried_in_a_process_of_its_own_with_the_model_of_a_training(monkeypatch, tmp_path):
     monkeypatch.setenv("CLASSGAN_DEVICE", "cpu")
     plan = preset("demo").changed(generator_width=16, discriminator_width=16)
-    assert find_device(plan.model_dump_json()).device == "cpu"
+    found = find_device(plan.model_dump_json(), 10**9)
+    assert found.device == "cpu"
+    assert found.too_small.startswith("a step takes 1,000,000,000 MB, and cpu has ")
     with pytest.raises(CheckFailed, match="trying it ended with status 1"):
-        find_device("no plan")
+        find_device("{}", "no number")
     monkeypatch.setattr("deployments.student.device_check.PATIENCE", 0.01)
     with pytest.raises(CheckFailed, match="no answer within 0 s, so its driver hangs"):
-        find_device(plan.model_dump_json())
+        find_device(plan.model_dump_json(), 10**9)
