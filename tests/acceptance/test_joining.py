@@ -304,7 +304,7 @@ def test_a_machine_behind_a_schools_proxy_joins_with_the_same_certificate(campus
     for check in ("class server", "certificate", "login", "websocket", "database", "clock"):
         assert found[check].outcome is Outcome.GOOD, found[check].text
     place = f"CONNECT {campus.network.address}:{campus.class_file.port}"
-    assert proxy.asked == [place] * 6
+    assert proxy.asked == [place] * 7
 
 
 def test_one_port_is_open_and_postgresql_has_none(campus):
