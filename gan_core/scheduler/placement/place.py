@@ -141,7 +141,8 @@ def place(
         max_wait: seconds after which a waiting training comes first, with its least number of workers.
         used: share of the class that each owner had lately, 0 to 1.
     """
-    there = [m for m in machines if m.online]
+    # In one order, whatever the rows': sums are rounded differently in another, and with them shares that people read.
+    there = sorted((m for m in machines if m.online), key=lambda m: m.id)
     measured = [m.speed for m in there if m.speed]
     usual = sum(measured) / len(measured) if measured else 1.0
     there = [m if m.speed else replace(m, speed=usual) for m in there]  # not measured yet: as fast as the others
