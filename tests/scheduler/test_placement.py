@@ -100,13 +100,9 @@ def test_the_same_again_gives_the_same_in_any_order_of_the_rows(machines, wanted
 
 
 def test_a_share_between_two_percents_is_read_the_same_in_any_order_of_the_rows():
-    """Speeds that aren't measured yet are the others' mean, which has no end in binary: sums of it depend on their order."""
-    speeds = [0.0, 50.0, 50.0, 50.0, 0.0, 50.0, 50.0, 1_000.0]
-    machines = [
-        Machine(id=n, speed=speed, gpus=int(not n), memory_mb=0 if n else 4_096) for n, speed in enumerate(speeds)
-    ]
+    fleet = [Machine(id=n, speed=float(s), gpus=int(not n)) for n, s in enumerate((0, 50, 50, 50, 0, 50, 50, 1_000))]
     wanted = [Wanted(id=0, owner="a", started=True)]
-    assert look(machines, wanted, "fair") == look(machines[::-1], wanted, "fair")
+    assert look(fleet, wanted, "fair") == look(fleet[::-1], wanted, "fair")
 
 
 @quickly
