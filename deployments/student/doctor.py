@@ -225,8 +225,10 @@ class Doctor:
         from gan_core.plan import checked_plan
         from gan_core.presets import preset
 
-        training = next(iter(self._waiting().values()), None)
-        plan, step_mb = (checked_plan(training.plan), training.step_mb) if training else (preset("demo"), 0)
+        training, plan, step_mb = None, preset("demo"), 0
+        with suppress(Doubt, GanError):  # a class that doesn't answer now, or has another version
+            if training := next(iter(self._waiting().values()), None):
+                plan, step_mb = checked_plan(training.plan), training.step_mb
         try:
             this = find_device(plan.model_dump_json(), step_mb)
         except CheckFailed as exc:
@@ -238,7 +240,10 @@ class Doctor:
                 f"https://pytorch.org/get-started/locally has the line that installs the other one. This machine computes on {found}."
             )
         if this.too_small and training:
-            raise Doubt(f"{this.too_small}: it gets no work of {training.name!r}, and computes for trainings that fit")
+            raise Doubt(
+                f"{this.too_small}: this machine gets no work of {training.name!r}, and computes for trainings that fit. "
+                f"It computes on {found}."
+            )
         if this.unfit:
             others = "; ".join(f"{name} is not used: {fault}" for name, fault in this.unfit.items())
             raise Doubt(f"{others}. This machine computes on {found}.")
@@ -271,8 +276,11 @@ class Doctor:
 
     def _waiting(self) -> dict[str, student.Assignment]:
         """The trainings that want workers, by name."""
-        with student.reach(self.home) as home:
-            return {name: student.read_training(home, number) for number, name in student.trainings(home).items()}
+        try:
+            with student.reach(self.home) as home:
+                return {name: student.read_training(home, number) for number, name in student.trainings(home).items()}
+        except StoreError as exc:
+            raise Doubt(f"the class can't say which trainings run: {exc}") from exc
 
     def _ask(self, path: str):
         token = b64encode(f"{self.invite.login}:{self.invite.secret}".encode()).decode()

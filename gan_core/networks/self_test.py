@@ -35,7 +35,7 @@ def fitting(
         wanted: as in `devices.choices`.
         unfit: device → why it isn't used; those that fail here are added.
         beat: called after each batch.
-        step_mb: that one step takes at least, as the class has found; 0 if it hasn't looked.
+        step_mb: that one step takes, as the class has found; 0 if it hasn't looked.
 
     Raises:
         DeviceTooSmall: none of the devices is large enough for one step, not even the CPU with half of this machine's memory.

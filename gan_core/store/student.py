@@ -67,7 +67,7 @@ class Assignment:
     data_images: int
     data_source: str  # with the revision; "" while no coordinator has opened it
     data_shards: list[dict[str, Any]]  # images and fingerprint of each; none for data that lies on every machine
-    step_mb: int = 0  # memory that one step takes at least; 0 while no coordinator has opened it
+    step_mb: int = 0  # memory that one step takes; 0 while no coordinator has opened it
 
     @property
     def shards(self) -> tuple[Shard, ...]:

@@ -38,7 +38,7 @@ class DeviceChoice:
             beat: called after each batch of the self-test.
             another: of a training that this shift hasn't computed for yet: what was no good before may do. The networks of the
                 one before are gone by now, for a device may not hold two.
-            step_mb: that one step of it takes at least; 0 if nobody knows.
+            step_mb: that one step of it takes; 0 if nobody knows.
 
         Raises:
             DeviceTooSmall: no device is large enough; the CPU is `device` from then on.

@@ -23,7 +23,7 @@ class Prepared:
     images: ImageSet
     networks: tuple[Networks, ...]  # one a device
     version: int  # of the plan
-    step_mb: int  # memory that one step takes at least; 0 if nobody has looked
+    step_mb: int  # memory that one step takes; 0 if nobody has looked
     iteration: int = -1  # of the weights
     weights: Vectors = field(default_factory=lambda: Vectors(torch.zeros(0), torch.zeros(0)))
 

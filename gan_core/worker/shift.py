@@ -32,7 +32,7 @@ log = logging.getLogger("classgan.shift")
 
 LOOK = 5.0  # seconds between looks for a training whose data has to be fetched, while there is nothing to do
 TICK = 1.0  # seconds between looks for work when nobody notifies
-HEARTBEAT = 5.0  # seconds; a lease of the shortest sensible length, 15 s, survives two lost beats
+HEARTBEAT = 5.0  # seconds, and a little more in a large class; a lease of 15 s survives two lost beats in a small one
 PAUSE_AFTER_FAULT = 10.0  # seconds, after a unit that this machine couldn't compute; then twice as long each time
 LONGEST_PAUSE = 600.0  # seconds
 HUNG = 60.0  # seconds that computing may still be stuck after its lease was given back; then nothing but its end helps

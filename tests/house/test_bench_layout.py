@@ -9,7 +9,10 @@ from bench.layout import BASELINE, FORMATS, OURS, prepare
 from gan_core.presets import preset
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch has no oneDNN on this processor")
+@pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(),
+    reason="PyTorch has no oneDNN on this processor: run it on one by Intel or AMD",
+)
 def test_channels_last_saves_only_what_brings_tensors_into_onednns_order(capfd):
     plan = preset("dcgan").model_copy(update={"batch_size": 4})
     done = {}

@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.util
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,6 +65,25 @@ def test_a_device_that_is_not_used_or_that_ends_whoever_tries_it_is_told(doctor,
     found(CheckFailed("trying it ended with status -11"))
     with pytest.raises(Doubt, match=r"ended with status -11\. `CLASSGAN_DEVICE=cpu` uses the CPU at once"):
         doctor.device()
+
+
+def test_a_training_that_is_too_large_for_this_machine_is_told(doctor, found, monkeypatch):
+    small = "a step takes 9,300 MB, and cpu has 4,096 MB for it"
+    training = SimpleNamespace(name="faces", plan=preset("better").model_dump(mode="json"), step_mb=9_300)
+    monkeypatch.setattr(doctor, "_waiting", lambda: {"faces": training})
+    found(DeviceFound("cpu", {}, 99.0, True, small))
+    with pytest.raises(Doubt, match=f"^{small}: this machine gets no work of 'faces'"):
+        doctor.device()
+
+
+def test_a_class_that_doesnt_answer_is_a_doubt_and_the_device_is_tried_all_the_same(doctor, monkeypatch):
+    doctor.home = "postgresql://nobody@127.0.0.1:1/nothing"
+    monkeypatch.setattr(
+        "deployments.student.doctor.find_device", lambda plan, step_mb: DeviceFound("cpu", {}, 99.0, True, "")
+    )
+    assert doctor.device() == "cpu, 99 images/s of the demo's model"
+    with pytest.raises(Doubt, match="the class can't say which trainings run"):
+        doctor.data()
 
 
 def test_a_device_is_tried_in_a_process_of_its_own_with_the_model_of_a_training(monkeypatch, tmp_path):
